@@ -1,0 +1,30 @@
+# Debian 12 packages, and LibTorch as scripts/install-deps.sh unpacked it.
+find_package(Threads REQUIRED)
+find_package(Protobuf 3.21 REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(hwy CONFIG QUIET)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+
+if(ESPALIER_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(ESPALIER_BUILD_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+
+# gRPC is not instrumented; its reflection library is a file of its own.
+find_library(ESPALIER_GRPCPP_REFLECTION grpc++_reflection REQUIRED)
+
+if(ESPALIER_WITH_LIBTORCH)
+  include(cmake/LibTorch.cmake)
+endif()

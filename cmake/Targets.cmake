@@ -1,0 +1,41 @@
+# espalier_library(NAME SOURCES ... [DEPS ...]): a static library of ours, warnings as errors, include root at the top.
+add_library(espalier_options INTERFACE)
+target_include_directories(espalier_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(espalier_options INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers -fno-omit-frame-pointer)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  target_compile_options(espalier_options INTERFACE -Wthread-safety)
+else()
+  # GCC 12 reports false positives of these through std::string and absl containers when it inlines.
+  target_compile_options(espalier_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+endif()
+if(ESPALIER_SANITIZE)
+  target_compile_options(espalier_options INTERFACE -fsanitize=${ESPALIER_SANITIZE} -fno-sanitize-recover=undefined)
+  string(REPLACE "fuzzer-no-link" "" _link_sanitize "${ESPALIER_SANITIZE}")
+  string(REGEX REPLACE ",$" "" _link_sanitize "${_link_sanitize}")
+  target_link_options(espalier_options INTERFACE -fsanitize=${_link_sanitize})
+endif()
+target_compile_definitions(espalier_options INTERFACE ESPALIER_VERSION="${PROJECT_VERSION}")
+target_link_libraries(espalier_options INTERFACE Threads::Threads)
+
+function(espalier_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC espalier_options ${ARG_DEPS})
+endfunction()
+
+# espalier_executable(NAME SOURCES ... [DEPS ...]): an installed program.
+function(espalier_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE espalier_options ${ARG_DEPS})
+endfunction()
+
+# espalier_test(NAME SOURCES ... [DEPS ...] [LABELS ...]): one GoogleTest binary, one ctest entry.
+function(espalier_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE espalier_options ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ESPALIER_TEST_ENVIRONMENT}")
+endfunction()
