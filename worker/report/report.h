@@ -23,8 +23,7 @@ struct ReportOptions {
 // Rows of a report of the live model, sorted by name; full on every rank in SHARD_COUNTS, on rank 0 alone in GATHER
 // (empty elsewhere). Entered by all ranks.
 //  - SHARD_COUNTS: each rank counts its live shards; zeros and masked, two int64 a tensor and rank, are summed.
-//  - GATHER: each full parameter, and then its packed mask, is assembled in turn on the last rank, which owns the
-//  smallest
+//  - GATHER: each full parameter, and then its packed mask, is assembled in turn on the last rank, which owns the smallest
 //    share, and counted there; memory is bounded by the largest parameter. The counts then go to rank 0.
 // Errors: those of Collective.
 absl::StatusOr<std::vector<v1::ParameterSparsity>> ComputeReport(const ShardTable& shards, const MaskTable& masks,
