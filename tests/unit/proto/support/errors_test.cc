@@ -1,0 +1,70 @@
+#include "proto/support/errors.h"
+
+#include <set>
+
+#include "tests/support/status_matchers.h"
+
+namespace espalier {
+namespace {
+
+using testing::HasReason;
+
+TEST(ErrorsTest, EveryReasonHasARowOfItsOwn) {
+  std::set<v1::ErrorReason> seen;
+  for (int i = 1; i < v1::ErrorReason_ARRAYSIZE; ++i) {
+    const auto reason = static_cast<v1::ErrorReason>(i);
+    ASSERT_TRUE(v1::ErrorReason_IsValid(i)) << i;
+    EXPECT_EQ(TraitsOf(reason).reason, reason);
+    EXPECT_NE(TraitsOf(reason).code, absl::StatusCode::kOk);
+    EXPECT_NE(TraitsOf(reason).exit_code, kExitOk);
+    EXPECT_TRUE(seen.insert(reason).second);
+  }
+}
+
+TEST(ErrorsTest, CarriesReasonAndMetadata) {
+  const absl::Status status = MakeError(v1::ERROR_REASON_RECIPE_INVALID, "bad", {{"line", "3"}, {"field", "a.b"}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status, HasReason(v1::ERROR_REASON_RECIPE_INVALID, "bad"));
+  EXPECT_EQ(ReasonName(status), "RECIPE_INVALID");
+  EXPECT_EQ(MetadataOf(status, "line"), "3");
+  EXPECT_EQ(MetadataOf(status, "nothing"), "");
+  EXPECT_EQ(ErrorInfoOf(status)->domain(), "espalier");
+  EXPECT_EQ(ExitCodeOf(status), kExitInvalid);
+}
+
+TEST(ErrorsTest, MessageAndDetailsStayUnderFourKilobytes) {
+  const std::string text(100'000, 'x');
+  const absl::Status status = MakeError(v1::ERROR_REASON_RECIPE_INVALID, text, {{"a", text}, {"b", text}});
+  EXPECT_LE(status.message().size() + ErrorInfoOf(status)->ByteSizeLong(), 4096u + 100);
+  EXPECT_THAT(status, HasReason(v1::ERROR_REASON_RECIPE_INVALID));
+}
+
+TEST(ErrorsTest, TravelsThroughMessages) {
+  const absl::Status status = MakeError(v1::ERROR_REASON_WORKER_LOST, "rank 1 is gone", {{"rank", "1"}});
+  EXPECT_EQ(FromProto(ToProto(status)), status);
+  EXPECT_TRUE(FromProto(ToProto(absl::OkStatus())).ok());
+}
+
+TEST(ErrorsTest, AnnotateKeepsTheReasonAndItsOwnKeys) {
+  const absl::Status status = MakeError(v1::ERROR_REASON_WORKER_LOST, "gone", {{"rank", "1"}});
+  const absl::Status more = Annotate(status, "run a: ", {{"rank", "2"}, {"worker", "w"}});
+  EXPECT_THAT(more, HasReason(v1::ERROR_REASON_WORKER_LOST, "run a: gone"));
+  EXPECT_EQ(MetadataOf(more, "rank"), "1");
+  EXPECT_EQ(MetadataOf(more, "worker"), "w");
+  EXPECT_TRUE(Annotate(absl::OkStatus(), "x").ok());
+}
+
+TEST(ErrorsTest, JoinLimitedSaysHowManyMore) {
+  EXPECT_EQ(JoinLimited(std::vector<std::string>{"a", "b"}, "; "), "a; b");
+  EXPECT_EQ(JoinLimited(std::vector<std::string>{"aaa", "bbb", "ccc"}, "; ", 8), "aaa; bbb; and 1 more");
+  EXPECT_EQ(JoinLimited(std::vector<std::string>{}, "; "), "");
+}
+
+TEST(ErrorsTest, ForeignStatusesHaveExitCodesToo) {
+  EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), kExitUnreachable);
+  EXPECT_EQ(ExitCodeOf(absl::InternalError("")), kExitFailed);
+  EXPECT_EQ(ExitCodeOf(absl::OkStatus()), kExitOk);
+}
+
+}  // namespace
+}  // namespace espalier
