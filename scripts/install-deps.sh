@@ -41,15 +41,17 @@ if [ "$tests" = yes ]; then
 fi
 
 install_packages() {
-  local missing=() package
+  local missing=() package options=(-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
   for package in "${packages[@]}"; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
+    die "these packages are missing and installing them needs root or sudo: ${missing[*]}"
   say "installing ${#missing[@]} packages: ${missing[*]}"
-  quietly as_root apt-get -q -o Acquire::Retries=3 update ||
+  quietly as_root apt-get -q "${options[@]}" update ||
     die "apt-get update failed: check the connection to the package mirror and /etc/apt/sources.list, and run this again"
-  quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Acquire::Retries=3 install --no-install-recommends \
+  quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "${options[@]}" install --no-install-recommends \
     "${missing[@]}" ||
     die "apt-get could not install: ${missing[*]}. See its messages above; Debian 12 (bookworm) has all of them"
 }
@@ -69,7 +71,7 @@ install_libtorch() {
     --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 \
     --platform manylinux2014_x86_64 --dest "$work/wheels" -r "$wanted" ||
     die "cannot download the wheels of $wanted: check the connection to the Python package index and run this again"
-  local files=() left_out=() wheel
+  local files=() left_out=() wheel file
   mapfile -t files < <(grep -v '^[#!]' "$ROOT/scripts/libtorch-files.txt")
   mapfile -t left_out < <(sed -n 's/^!//p' "$ROOT/scripts/libtorch-files.txt")
   for wheel in "$work"/wheels/*.whl; do
@@ -78,9 +80,9 @@ install_libtorch() {
       die "cannot unpack ${wheel##*/} into $work/tree: is the disk full?"
     rm "$wheel"
   done
-  [ -e "$work/tree/torch/lib/libtorch_cpu.so" ] && [ -e "$work/tree/nvidia/cu13/lib/libcudart.so.13" ] &&
-    [ -e "$work/tree/nvidia/cu13/lib/libcupti.so.13" ] ||
-    die "the wheels of $wanted lack a file of scripts/libtorch-files.txt: do their versions fit each other?"
+  for file in torch/lib/libtorch_cpu.so nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13; do
+    [ -e "$work/tree/$file" ] || die "the wheels of $wanted hold no $file: do their versions fit each other?"
+  done
   printf '%s\n' "$stamp" >"$work/tree/.stamp"
   rm -rf "$into"
   mv "$work/tree" "$into"

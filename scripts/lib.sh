@@ -5,6 +5,13 @@ ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 DEPS=${ESPALIER_DEPS:-$ROOT/.deps}
 case $DEPS in /*) ;; *) DEPS=$PWD/$DEPS ;; esac # one meaning from every folder
 export ESPALIER_DEPS=$DEPS
+# shellcheck disable=SC2034  # of the scripts that source this
+SMOLLM2=$DEPS/models/SmolLM2-135M-Instruct
+
+export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-$DEPS}/.cache}/ccache}
+# A precompiled header made again is no reason to compile again what includes it.
+export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}
 
 say() { printf '%s\n' "${0##*/}: $*"; }
 die() {
@@ -14,13 +21,7 @@ die() {
 
 # as_root COMMAND...: runs it as root, through sudo if need be.
 as_root() {
-  if [ "$(id -u)" -eq 0 ]; then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo -- "$@"
-  else
-    die "root is needed for '$*' and sudo is not installed: run this script as root"
-  fi
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -- "$@"; fi
 }
 
 # quietly COMMAND...: shows its output only when it fails.
@@ -33,23 +34,32 @@ quietly() {
   return "$rc"
 }
 
-# make_venv DIR REQUIREMENTS: a virtual environment that holds exactly the pinned packages of the file; does nothing when
-# it was made from the same file by the same interpreter.
+# make_venv DIR REQUIREMENTS: a virtual environment with the pinned packages of the file; does nothing when it was made from
+# the same file by the same interpreter.
 make_venv() {
   local dir=$1 requirements=$2 stamp
-  stamp=$({ python3 --version; cat "$requirements"; } | sha256sum)
+  stamp=$({ python3 --version && cat "$requirements"; } | sha256sum)
   [ "$(cat "$dir/.stamp" 2>/dev/null || true)" != "$stamp" ] || return 0
   say "making the virtual environment $dir"
   rm -rf "$dir"
-  quietly python3 -m venv "$dir" || die "cannot make the virtual environment $dir (is python3-venv installed?)"
+  quietly python3 -m venv "$dir" || die "cannot make the virtual environment $dir: see above"
   quietly "$dir/bin/pip" install --no-input --disable-pip-version-check -r "$requirements" ||
     die "cannot install the packages of $requirements: check the connection to the Python package index and run this again"
   printf '%s\n' "$stamp" >"$dir/.stamp"
 }
 
-# configure_build DIR_HELPERS: environment of every build here.
-setup_ccache() {
-  export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-$DEPS}/.cache}/ccache}
-  # A precompiled header's time stamp is no reason to compile again.
-  export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}
+# build PRESET [-DOPTION=VALUE...] [TARGET...]: configures the preset and builds the targets, or all.
+build() {
+  local preset=$1 options=() targets=()
+  shift
+  while [ $# -gt 0 ]; do
+    case $1 in -D*) options+=("$1") ;; *) targets+=("$1") ;; esac
+    shift
+  done
+  [ ${#targets[@]} -eq 0 ] || targets=(--target "${targets[@]}")
+  say "building preset $preset in $ROOT/build/$preset"
+  quietly cmake -S "$ROOT" --preset "$preset" -DESPALIER_DEPS="$DEPS" "${options[@]}" ||
+    die "cmake cannot configure preset $preset: see above"
+  cmake --build "$ROOT/build/$preset" --parallel "$(nproc)" "${targets[@]}" ||
+    die "preset $preset does not build: see above"
 }
