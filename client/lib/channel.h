@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "grpcpp/channel.h"
+
+namespace espalier {
+
+// host:port, [v6]:port or unix:path. REQUEST_INVALID (field: coordinator) otherwise: gRPC itself takes a port-less name for
+// port 443 and then waits.
+absl::Status CheckAddress(absl::string_view address);
+
+// A channel of its own connections that never goes through a proxy, whatever the environment says: a coordinator is on the
+// same machine or network. Dead peers are found by keepalive within 20 s, also while a stream is silent.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+
+// How long to wait for a connection. Refused connections are tried again, so that a quick restart goes unnoticed, but not
+// for as long as silent ones.
+struct ConnectOptions {
+  absl::Duration silent = absl::Seconds(5);
+  absl::Duration refused = absl::Seconds(1);
+};
+
+// Waits until the channel is connected. UNREACHABLE (address) otherwise, in at most `silent`; the message says what to do.
+absl::Status WaitConnected(grpc::Channel& channel, const std::string& address, const ConnectOptions& options);
+
+// The error of an address that does not answer.
+absl::Status Unreachable(absl::string_view address, absl::string_view what);
+
+}  // namespace espalier
