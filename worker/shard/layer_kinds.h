@@ -16,16 +16,18 @@ struct ModelHints {
   std::string model_type;    // e.g. llama, gpt2
 };
 
-// Sets layer_kind, prunable and input_dimension of a parameter whose name, dtype and shape are set.
-//  - `.weight` of two dimensions: EMBEDDING where the layer's last name part is a known embedding name (embed_tokens,
-//  wte,
-//    wpe, word_embeddings, ...; any part containing "embed"), TRANSPOSED_LINEAR for the Conv1D layers of GPT-2 style
-//    model types (c_attn, c_proj, c_fc, q_attn; input dimension 0), LINEAR otherwise (input dimension 1).
-//  - `.weight` of three to five dimensions: CONV (input dimension 1; a row is the flattened [in, kernel...]).
-//  - a tensor of three dimensions without `.weight` whose name has a part `experts`: FUSED_EXPERTS, not prunable, N:M
-//    refused, since implementations disagree on which dimension is the input.
+// Sets layer_kind, prunable and input_dimension of a parameter whose name, dtype and shape are set. "Layer" is the last
+// part of the name before `.weight`.
+//  - `.weight` of two dimensions: NORM where the layer is called a norm (per-head norms have two); EMBEDDING where it is
+//    a known embedding (wte, wpe, shared, ...; any name containing "embed" but for known output heads; input dimension
+//    1, the hidden one); TRANSPOSED_LINEAR for the Conv1D layers of GPT-2 style model types (c_attn, c_proj, c_fc,
+//    q_attn; input dimension 0); LINEAR otherwise (input dimension 1; unknown for those names without a model type).
+//  - `.weight` of three to five dimensions: CONV (input dimension 1; a row is the flattened [in, kernel...]), but
+//    FUSED_EXPERTS for three dimensions below a name part `experts` or one containing "moe".
+//  - a tensor of three dimensions without `.weight` whose name has a part `experts`: FUSED_EXPERTS.
 //  - one dimension: NORM for `.weight`, BIAS for `.bias`; anything else OTHER.
-// prunable: LINEAR, TRANSPOSED_LINEAR, EMBEDDING and CONV of a prunable dtype.
+// prunable: LINEAR, TRANSPOSED_LINEAR, EMBEDDING and CONV of a prunable dtype. FUSED_EXPERTS are not, and their input
+// dimension is unknown, so that N:M is refused: implementations disagree on which dimension is the input.
 void ClassifyParameter(const ModelHints& hints, v1::Parameter& parameter);
 
 }  // namespace espalier

@@ -18,7 +18,8 @@ struct ShardRange {
   bool operator==(const ShardRange&) const = default;
 };
 
-// Product of the dimensions; 1 for a rank-0 tensor.
+// Product of the dimensions; 1 for a rank-0 tensor; the greatest int64 where it does not fit one, which no size check
+// passes.
 int64_t NumElements(absl::Span<const int64_t> shape);
 
 // Elements of one row, the product of all dimensions but the first; 1 for shapes of one or no dimension.
