@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/cli/progress.h"
+#include "espalier/v1/resources.pb.h"
+
+namespace espalier::cli {
+
+// Shows the events of one run as progress. Not thread-safe.
+class RunView {
+ public:
+  explicit RunView(Progress& progress) : progress_(progress) {}
+
+  void OnEvent(const v1::RunEvent& event);
+  // The run as of the last event that carried it.
+  const v1::Run& run() const { return run_; }
+
+ private:
+  Progress& progress_;
+  v1::Run run_;
+};
+
+// "load", "select 2/3": a phase in words, with the update where the recipe has several.
+std::string PhaseLabel(const v1::RunProgress& progress, const v1::Run& run);
+
+// What a terminal run means to its caller: OK where it succeeded, its error otherwise.
+absl::Status OutcomeOf(const v1::Run& run);
+
+// RUNNING, SUCCEEDED ...
+std::string StateName(v1::Run::State state);
+
+}  // namespace espalier::cli

@@ -1,0 +1,98 @@
+#include "client/cli/spec_options.h"
+
+#include <errno.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/errors.h"
+#include "proto/support/status_macros.h"
+
+namespace espalier::cli {
+namespace {
+
+constexpr size_t kMaxRecipe = 1 << 20;
+
+std::string Absolute(const std::string& path) {
+  if (path.empty()) return path;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error).lexically_normal();
+  return error ? path : absolute.string();
+}
+
+}  // namespace
+
+void AddRecipeOption(CLI::App& command, std::string& recipe) {
+  command.add_option("recipe", recipe, "Recipe (YAML); - reads standard input")->required()->type_name("RECIPE");
+}
+
+void AddModelOption(CLI::App& command, std::string& model) {
+  command.add_option("--model", model, "Checkpoint: a directory, or a safetensors file")->required()->type_name("PATH");
+}
+
+void AddMaxShardOption(CLI::App& command, uint64_t& bytes) {
+  command.add_option("--max-shard-size", bytes, "Largest file of the output, e.g. 500MB or 4GiB [5GB]")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->type_name("SIZE");
+}
+
+void AddSpecOptions(CLI::App& command, SpecOptions& options, bool output_required) {
+  AddRecipeOption(command, options.recipe);
+  AddModelOption(command, options.model);
+  CLI::Option* output =
+      command.add_option("--output", options.output, "Directory that will hold the pruned checkpoint")
+          ->type_name("DIR");
+  if (output_required) output->required();
+  command.add_option("--workers", options.workers, "Ranks over which the model is sharded")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_flag("--hold", options.hold,
+                   "Keep the run after its last stage, for reports, parameters and saves, until `espalier finish`");
+  command.add_flag("--overwrite", options.overwrite, "Replace an output directory that exists");
+  command.add_flag("--ignore-stored-masks", options.ignore_stored_masks,
+                   "Do not continue from masks that the checkpoint carries");
+  AddMaxShardOption(command, options.max_shard_size);
+}
+
+std::string RecipeName(const std::string& path) {
+  return path == "-" ? "<stdin>" : path;
+}
+
+absl::StatusOr<std::string> ReadRecipe(const std::string& path) {
+  std::ifstream file;
+  if (path != "-") file.open(path, std::ios::binary);
+  const int error = errno;
+  std::istream& in = path == "-" ? std::cin : file;
+  std::error_code ignored;
+  std::string text(kMaxRecipe + 1, '\0');
+  if (!in || std::filesystem::is_directory(path, ignored) ||
+      (in.read(text.data(), static_cast<std::streamsize>(text.size())).bad())) {
+    return MakeError(v1::ERROR_REASON_RECIPE_INVALID,
+                     absl::StrCat("cannot read the recipe ", path, ": ",
+                                  std::generic_category().message(in ? EISDIR : error), "; give a YAML file"),
+                     {{"field", "recipe"}});
+  }
+  text.resize(static_cast<size_t>(in.gcount()));
+  return text;
+}
+
+absl::StatusOr<v1::RunSpec> MakeSpec(const SpecOptions& options) {
+  v1::RunSpec spec;
+  ESPALIER_ASSIGN_OR_RETURN(*spec.mutable_recipe(), ReadRecipe(options.recipe));
+  spec.set_recipe_name(RecipeName(options.recipe));
+  spec.set_model_path(Absolute(options.model));
+  spec.set_output_path(Absolute(options.output));
+  spec.set_worker_kind(v1::WORKER_KIND_CHECKPOINT);
+  spec.set_world_size(options.workers);
+  spec.set_hold(options.hold);
+  spec.set_overwrite(options.overwrite);
+  spec.set_ignore_stored_masks(options.ignore_stored_masks);
+  spec.set_max_shard_bytes(static_cast<int64_t>(options.max_shard_size));
+  return spec;
+}
+
+}  // namespace espalier::cli

@@ -1,0 +1,92 @@
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "client/cli/file_writer.h"
+#include "client/cli/spec_options.h"
+#include "client/cli/state_dir.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_dir.h"
+
+namespace espalier::cli {
+namespace {
+
+using ::espalier::testing::HasReason;
+using ::espalier::testing::ReadFile;
+using ::espalier::testing::TempDir;
+using ::testing::HasSubstr;
+
+size_t Entries(const TempDir& dir) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(dir.path()), {}));
+}
+
+TEST(FileWriter, IsCompleteOrAbsent) {
+  const TempDir dir;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto file, FileWriter::Open(dir / "a.npy"));
+    EXPECT_OK(file->Write("half"));
+  }
+  EXPECT_EQ(Entries(dir), 0u);
+  {
+    ASSERT_OK_AND_ASSIGN(const auto file, FileWriter::Open(dir / "a.npy"));
+    EXPECT_OK(file->Write("who"));
+    EXPECT_OK(file->Write("le"));
+    EXPECT_OK(file->Commit());
+  }
+  EXPECT_EQ(Entries(dir), 1u);
+  EXPECT_EQ(ReadFile(dir / "a.npy"), "whole");
+  struct stat info;
+  ASSERT_EQ(stat((dir / "a.npy").c_str(), &info), 0);
+  EXPECT_NE(info.st_mode & S_IRUSR, 0u);
+  EXPECT_THAT(FileWriter::Open(dir / "no/such/a.npy"),
+              HasReason(v1::ERROR_REASON_STORAGE_UNWRITABLE, HasSubstr("no/such/a.npy")));
+}
+
+TEST(StateDir, TemporaryOneGoesUnlessKept) {
+  std::string path;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto state, StateDir::Open(""));
+    path = state->path();
+    EXPECT_TRUE(std::filesystem::is_directory(path));
+    espalier::testing::WriteFile(state->Log("worker-0"), "x");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  {
+    ASSERT_OK_AND_ASSIGN(const auto state, StateDir::Open(""));
+    path = state->path();
+    state->Keep();
+  }
+  EXPECT_TRUE(std::filesystem::remove_all(path) > 0);
+}
+
+TEST(StateDir, ChosenOneStays) {
+  const TempDir dir;
+  { ASSERT_OK(StateDir::Open(dir / "a/b")); }
+  EXPECT_TRUE(std::filesystem::is_directory(dir / "a/b"));
+  espalier::testing::WriteFile(dir / "file", "x");
+  EXPECT_THAT(StateDir::Open(dir / "file/b"), HasReason(v1::ERROR_REASON_STORAGE_UNWRITABLE, HasSubstr("--state-dir")));
+}
+
+TEST(Spec, ReadsTheRecipeAndMakesPathsAbsolute) {
+  const TempDir dir;
+  espalier::testing::WriteFile(dir / "r.yaml", "a: 1\n");
+  SpecOptions options;
+  options.recipe = dir / "r.yaml";
+  options.model = "model/../other";
+  options.workers = 3;
+  ASSERT_OK_AND_ASSIGN(const v1::RunSpec spec, MakeSpec(options));
+  EXPECT_EQ(spec.recipe(), "a: 1\n");
+  EXPECT_EQ(spec.recipe_name(), options.recipe);
+  EXPECT_EQ(spec.model_path(), (std::filesystem::current_path() / "other").string());
+  EXPECT_EQ(spec.output_path(), "");
+  EXPECT_EQ(spec.world_size(), 3);
+  for (const std::string& bad : {dir / "none.yaml", dir.path()}) {
+    options.recipe = bad;
+    EXPECT_THAT(MakeSpec(options), HasReason(v1::ERROR_REASON_RECIPE_INVALID, HasSubstr(bad)));
+  }
+}
+
+}  // namespace
+}  // namespace espalier::cli
