@@ -52,6 +52,7 @@ class PrunedBits {
 }  // namespace
 
 uint64_t MaskDigest(absl::string_view name, const Bitmask& mask, ShardRange range) {
+  if (range.empty()) return 0;
   const uint64_t seed = Fnv1a64(name);
   const PrunedBits pruned(mask);
   uint64_t digest = 0;
