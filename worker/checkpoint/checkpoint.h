@@ -31,20 +31,18 @@ struct CheckpointOptions {
 // when somebody replaces the directory. Cheap to copy. Thread-safe once made.
 class Checkpoint {
  public:
-  // Bytes [begin, end) of a tensor lie at `offset` of files()[file].
-  struct Segment {
+  // The bytes of a tensor begin at `offset` of files()[file].
+  struct Location {
     size_t file = 0;
     int64_t offset = 0;
-    int64_t begin = 0;
-    int64_t end = 0;
   };
 
-  // `path`: a .safetensors file, or a directory with one, or with model.safetensors.index.json, or with the sharded files
-  // of PyTorch DCP's Hugging Face writer. Headers, index and config.json are read, no data. Links are followed, and
-  // tested against the roots.
+  // `path`: a .safetensors file, or a directory with one, or with model.safetensors.index.json. Headers, index and
+  // config.json are read, no data. Links are followed, and tested against the roots.
   //
   // CHECKPOINT_INVALID (file, tensor, what): anything malformed, missing - all missing files are named - or
-  // contradictory; several files without an index; two names that become one. PATH_NOT_ALLOWED.
+  // contradictory; several files without an index; two names that become one; the sharded files of PyTorch DCP's Hugging
+  // Face writer, of which nothing says how many there should be. PATH_NOT_ALLOWED.
   static absl::StatusOr<Checkpoint> Open(const std::string& path, const CheckpointOptions& options = {});
 
   // Canonical names, sorted bytewise; aliases of tied embeddings; layer kinds; has_stored_mask; notes.
@@ -54,17 +52,21 @@ class Checkpoint {
   const std::string& path() const { return state_->path; }
   const std::string& directory() const { return state_->directory; }
 
-  // Weight files that were opened, by name.
+  // Weight files that were opened, sorted by name.
   const std::vector<std::shared_ptr<const InputFile>>& files() const { return state_->files; }
 
-  // Where the tensor of description().parameters(i) lies, in the order of its bytes.
-  absl::Span<const Segment> segments(size_t i) const { return state_->segments[i]; }
+  // Where the tensor of description().parameters(i) lies.
+  const Location& location(size_t i) const { return state_->locations[i]; }
 
   // Index of a parameter by canonical name; -1 without.
   int FindParameter(absl::string_view name) const;
 
   // Reads bytes [begin, begin + out.size()) of the tensor of a parameter.
   absl::Status ReadTensor(size_t i, int64_t begin, absl::Span<std::byte> out) const;
+
+  // The other files of the directory itself, open: config.json, tokenizer and whatever else is no weight format, hidden or in
+  // a sub-folder. What cannot be opened is in the notes. For a single file only those a model is likely to need.
+  const std::vector<std::shared_ptr<const InputFile>>& other_files() const { return state_->other_files; }
 
   // espalier/masks.safetensors; null without, or when stored masks are ignored. Offsets of the packed masks in it by
   // canonical parameter name; their size follows from PackedShape.
@@ -81,7 +83,8 @@ class Checkpoint {
     std::string format;
     v1::ModelDescription description;
     std::vector<std::shared_ptr<const InputFile>> files;
-    std::vector<std::vector<Segment>> segments;
+    std::vector<Location> locations;
+    std::vector<std::shared_ptr<const InputFile>> other_files;
     std::shared_ptr<const InputFile> mask_file;
     std::map<std::string, int64_t, std::less<>> mask_offsets;
   };

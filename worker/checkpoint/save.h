@@ -25,7 +25,7 @@ inline constexpr int64_t kDefaultMaxShardBytes = 5'000'000'000;
 struct SaveRequest {
   std::string path;
   bool overwrite = false;
-  // Makes the temporary directory's name unique. Characters but [A-Za-z0-9.-] become '-'.
+  // Makes the temporary directory's name unique. Characters but letters and digits become '-'.
   std::string token;
   int64_t max_shard_bytes = kDefaultMaxShardBytes;  // 0: the default
   int64_t command_id = 0;                           // for the tags of collectives
