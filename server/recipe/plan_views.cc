@@ -1,0 +1,136 @@
+// What others read out of a plan.
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/errors.h"
+#include "server/recipe/planner.h"
+#include "server/recipe/problems.h"
+
+namespace espalier {
+namespace {
+
+constexpr int kMaxWarnings = 100;
+
+bool IsCalibrated(v1::SelectionMethod method) {
+  return method == v1::SELECTION_METHOD_WANDA || method == v1::SELECTION_METHOD_SPARSE_GPT;
+}
+
+int64_t NumelOf(const v1::Parameter& parameter) {
+  int64_t numel = 1;
+  for (const int64_t dimension : parameter.shape()) numel *= dimension;
+  return numel;
+}
+
+absl::Status WrongKind(const std::string& stage, absl::string_view kind, absl::string_view what) {
+  return MakeError(v1::ERROR_REASON_WORKER_KIND, absl::StrCat("stage ", Quote(stage), ": ", what),
+                   {{"stage", Shorten(stage, 120)}, {"kind", std::string(kind)}});
+}
+
+}  // namespace
+
+v1::PlanSummary SummarizePlan(const v1::Plan& plan) {
+  v1::PlanSummary out;
+  *out.mutable_stages() = plan.stages();
+  for (const v1::PlannedModifier& modifier : plan.modifiers()) {
+    v1::PlannedModifier& copy = *out.add_modifiers();
+    copy.set_stage(modifier.stage());
+    copy.set_type(modifier.type());
+    copy.set_method(modifier.method());
+    copy.set_rule(modifier.rule());
+    *copy.mutable_structure() = modifier.structure();
+    copy.set_monotone(modifier.monotone());
+    copy.set_allow_empty(modifier.allow_empty());
+    copy.set_leave_enabled(modifier.leave_enabled());
+    copy.set_start_step(modifier.start_step());
+    copy.set_end_step(modifier.end_step());
+  }
+  for (const v1::PlannedUpdate& update : plan.updates()) {
+    v1::PlannedUpdate& copy = *out.add_updates();
+    copy.set_modifier(update.modifier());
+    copy.set_step(update.step());
+    copy.set_sparsity(update.sparsity());
+  }
+  const int total = plan.warnings_size();
+  for (int i = 0; i < total && (total <= kMaxWarnings || i < kMaxWarnings - 1); ++i) out.add_warnings(plan.warnings(i));
+  if (total > kMaxWarnings) out.add_warnings(absl::StrCat("and ", total - kMaxWarnings + 1, " more"));
+  out.set_pruned_parameters(plan.pruned_parameters());
+  out.set_pruned_elements(plan.pruned_elements());
+  out.set_model_parameters(plan.model_parameters());
+  out.set_model_elements(plan.model_elements());
+  out.set_recipe_crc32(plan.recipe_crc32());
+  return out;
+}
+
+std::vector<v1::PlannedParameter> PlannedParameters(const v1::Plan& plan, const v1::ModelDescription& model) {
+  absl::flat_hash_map<absl::string_view, const v1::Parameter*> by_name;
+  for (const v1::Parameter& parameter : model.parameters()) by_name[parameter.name()] = &parameter;
+  std::vector<const v1::PlannedUpdate*> last(static_cast<size_t>(plan.modifiers_size()));
+  for (const v1::PlannedUpdate& update : plan.updates()) last[static_cast<size_t>(update.modifier())] = &update;
+  std::vector<v1::PlannedParameter> out;
+  for (int i = 0; i < plan.modifiers_size(); ++i) {
+    const v1::PlannedModifier& modifier = plan.modifiers(i);
+    const v1::PlannedUpdate* update = last[static_cast<size_t>(i)];
+    const bool each = modifier.method() != v1::SELECTION_METHOD_GLOBAL_MAGNITUDE && update != nullptr &&
+                      update->targets_size() == modifier.parameters_size();
+    for (int j = 0; j < modifier.parameters_size(); ++j) {
+      v1::PlannedParameter& entry = out.emplace_back();
+      entry.set_name(modifier.parameters(j));
+      entry.set_modifier(i);
+      entry.set_final_target(each ? update->targets(j) : -1);
+      const auto found = by_name.find(modifier.parameters(j));
+      if (found == by_name.end()) continue;
+      entry.set_numel(NumelOf(*found->second));
+      entry.set_dtype(found->second->dtype());
+      *entry.mutable_shape() = found->second->shape();
+    }
+  }
+  return out;
+}
+
+absl::Status CheckRunnable(const v1::Plan& plan, v1::WorkerKind kind) {
+  const bool attached = kind == v1::WORKER_KIND_ATTACHED;
+  const absl::string_view kind_name = attached ? "attached" : "checkpoint";
+  for (const v1::PlannedStage& stage : plan.stages()) {
+    if (stage.run_type() == v1::RUN_TYPE_TRAIN && !attached) {
+      return WrongKind(stage.name(), kind_name,
+                       "it is a train stage, and checkpoint workers do not train; attach to the training job, or prune "
+                       "at once with `run_type: oneshot`");
+    }
+  }
+  for (const v1::PlannedModifier& modifier : plan.modifiers()) {
+    if (!IsCalibrated(modifier.method())) continue;
+    const std::string& stage = plan.stages(modifier.stage()).name();
+    if (attached) {
+      return WrongKind(stage, kind_name,
+                       absl::StrCat(modifier.type(),
+                                    " needs calibration, which attached workers do not do; run the "
+                                    "stage on the saved checkpoint"));
+    }
+    return WrongKind(stage, kind_name,
+                     absl::StrCat(modifier.type(),
+                                  " needs calibration data and forward passes, which the workers of this build do not "
+                                  "do; use MagnitudePruningModifier"));
+  }
+  return absl::OkStatus();
+}
+
+v1::UpdateSpec SpecOfUpdate(const v1::Plan& plan, int update_index) {
+  const v1::PlannedUpdate& update = plan.updates(update_index);
+  const v1::PlannedModifier& modifier = plan.modifiers(update.modifier());
+  v1::UpdateSpec out;
+  out.set_version(update_index + 1);
+  out.set_method(modifier.method());
+  out.set_rule(modifier.rule());
+  *out.mutable_structure() = modifier.structure();
+  out.set_monotone(modifier.monotone());
+  out.set_allow_empty(modifier.allow_empty());
+  *out.mutable_parameters() = modifier.parameters();
+  *out.mutable_targets() = update.targets();
+  return out;
+}
+
+}  // namespace espalier
