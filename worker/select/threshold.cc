@@ -1,0 +1,141 @@
+#include "worker/select/threshold.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/errors.h"
+#include "proto/support/status_macros.h"
+#include "worker/select/kernels.h"
+
+namespace espalier {
+namespace {
+
+constexpr int kLeadingWidth = 15;
+constexpr int kFollowingWidth = 16;
+constexpr int kRoundWidth = 5;
+constexpr size_t kRoundBins = size_t{1} << kRoundWidth;
+constexpr size_t kHistogramBudget = size_t{64} << 20;
+
+// How far a query has come.
+struct Progress {
+  uint64_t prefix = 0;    // of the image
+  int64_t remaining = 0;  // rank of the wanted element among those that start with the prefix
+  Threshold threshold;
+};
+
+class Batch {
+ public:
+  Batch(absl::Span<const ThresholdQuery> queries, absl::Span<const size_t> members, Collective& collective,
+        const CollectiveTag& tag)
+      : queries_(queries), members_(members), collective_(collective), tag_(tag), progress_(members.size()) {}
+
+  absl::Status Run(Histogrammer& histogrammer, absl::Span<Threshold> thresholds) {
+    for (size_t i = 0; i < members_.size(); ++i) progress_[i].remaining = query(i).count;
+    const int bits = query(0).format.bits;
+    for (int left = bits; left > 0;) {
+      const int width = left == bits ? kLeadingWidth : kFollowingWidth;
+      left -= width;
+      ESPALIER_RETURN_IF_ERROR(RunPass(histogrammer, width, left, left + width == bits));
+    }
+    for (size_t i = 0; i < members_.size(); ++i) {
+      progress_[i].threshold.image = progress_[i].prefix;
+      thresholds[members_[i]] = progress_[i].threshold;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const ThresholdQuery& query(size_t i) const { return queries_[members_[i]]; }
+
+  absl::Status RunPass(Histogrammer& histogrammer, int width, int shift, bool first_pass) {
+    const size_t bins = size_t{1} << width;
+    histograms_.assign(members_.size() * bins, 0);
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const RadixPass pass{progress_[i].prefix, width, shift};
+      for (const ThresholdQuery::Part& part : query(i).parts) {
+        histogrammer.Add(part.values, pass, part.first, absl::MakeSpan(histograms_).subspan(i * bins, bins));
+      }
+    }
+    // `at`: first of the bins that each query has come down to, 2^left of them.
+    std::vector<size_t> at(members_.size());
+    for (size_t i = 0; i < members_.size(); ++i) at[i] = i * bins;
+    for (int left = width; left > 0;) {
+      const int round = std::min(left, kRoundWidth);
+      left -= round;
+      ESPALIER_RETURN_IF_ERROR(RunRound(round, left, first_pass && left + round == width, at));
+    }
+    for (size_t i = 0; i < members_.size(); ++i) progress_[i].threshold.local_equal = histograms_[at[i]];
+    return absl::OkStatus();
+  }
+
+  // Tells 2^round groups of 2^left bins apart.
+  absl::Status RunRound(int round, int left, bool first_round, std::vector<size_t>& at) {
+    sums_.assign(members_.size() * kRoundBins, 0);
+    const size_t digits = size_t{1} << round;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      for (size_t digit = 0; digit < digits; ++digit) {
+        const auto from = histograms_.begin() + static_cast<ptrdiff_t>(at[i] + (digit << left));
+        sums_[i * kRoundBins + digit] = std::accumulate(from, from + (ptrdiff_t{1} << left), int64_t{0});
+      }
+    }
+    ESPALIER_RETURN_IF_ERROR(collective_.AllReduce(tag_, absl::MakeSpan(sums_), ReduceOp::kSum));
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const absl::Span<const int64_t> sums = absl::MakeConstSpan(sums_).subspan(i * kRoundBins, digits);
+      if (first_round) ESPALIER_RETURN_IF_ERROR(CheckTotal(query(i), sums));
+      Progress& progress = progress_[i];
+      size_t digit = 0;
+      while (digit + 1 < digits && progress.remaining > sums[digit]) {
+        progress.remaining -= sums[digit];
+        progress.threshold.below += sums[digit];
+        ++digit;
+      }
+      progress.threshold.equal = sums[digit];
+      progress.prefix = progress.prefix << round | digit;
+      at[i] += digit << left;
+    }
+    return absl::OkStatus();
+  }
+
+  // All ranks see the same sums, so that all fail or none.
+  absl::Status CheckTotal(const ThresholdQuery& query, absl::Span<const int64_t> sums) const {
+    const int64_t total = std::accumulate(sums.begin(), sums.end(), int64_t{0});
+    if (total == query.elements && query.count >= 0 && query.count <= total) return absl::OkStatus();
+    return MakeError(v1::ERROR_REASON_INVARIANT,
+                     absl::StrCat("the ranks hold ", total, " elements to select from, expected ", query.elements,
+                                  "; wanted is number ", query.count),
+                     {{"what", "elements of the shards"}, {"where", std::string(tag_.operation)}});
+  }
+
+  const absl::Span<const ThresholdQuery> queries_;
+  const absl::Span<const size_t> members_;
+  Collective& collective_;
+  const CollectiveTag tag_;
+  std::vector<Progress> progress_;
+  std::vector<int64_t> histograms_;
+  std::vector<int64_t> sums_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Threshold>> FindThresholds(absl::Span<const ThresholdQuery> queries, Collective& collective,
+                                                      const CollectiveTag& tag) {
+  std::vector<Threshold> thresholds(queries.size());
+  Histogrammer histogrammer;
+  // A batch is of one format, whose passes all its queries make together.
+  for (const int bits : {15, 31, 63}) {
+    std::vector<size_t> members;
+    for (size_t i = 0; i < queries.size(); ++i) {
+      if (queries[i].format.bits == bits) members.push_back(i);
+    }
+    const int widest = bits == kLeadingWidth ? kLeadingWidth : kFollowingWidth;
+    const size_t at_once = kHistogramBudget / (sizeof(int64_t) << widest);
+    for (size_t begin = 0; begin < members.size(); begin += at_once) {
+      Batch batch(queries, absl::MakeConstSpan(members).subspan(begin, at_once), collective, tag);
+      ESPALIER_RETURN_IF_ERROR(batch.Run(histogrammer, absl::MakeSpan(thresholds)));
+    }
+  }
+  return thresholds;
+}
+
+}  // namespace espalier
