@@ -55,6 +55,42 @@ constexpr std::array kTable = {
 };
 static_assert(kTable.size() == v1::ErrorReason_ARRAYSIZE - 1, "every reason has a row");
 
+// Bytes of the UTF-8 sequence that `text` begins with; 0 where it begins with none.
+size_t SequenceLength(absl::string_view text) {
+  const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned first = at(0);
+  const size_t length = first < 0x80   ? 1
+                        : first < 0xC2 ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF5 ? 4
+                                       : 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((at(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and what is past the last code point.
+  const unsigned second = at(1);
+  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
+  if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;
+  return length;
+}
+
+// At most `limit` bytes of UTF-8: errors quote files and paths, which may hold anything, and a message that is not UTF-8
+// does not travel.
+std::string CleanText(absl::string_view text, size_t limit) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    const std::string bad =
+        length > 0 ? "" : absl::StrCat("\\x", absl::Hex(static_cast<unsigned char>(text[0]), absl::kZeroPad2));
+    const absl::string_view piece = length > 0 ? text.substr(0, length) : absl::string_view(bad);
+    if (out.size() + piece.size() > limit) break;
+    out.append(piece.data(), piece.size());
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return out;
+}
+
 void SetInfo(absl::Status& status, const v1::ErrorInfo& info) {
   status.SetPayload(kTypeUrl, absl::Cord(info.SerializeAsString()));
 }
@@ -69,7 +105,7 @@ const ErrorTraits& TraitsOf(v1::ErrorReason reason) {
 }
 
 absl::Status MakeError(v1::ErrorReason reason, absl::string_view message, const Metadata& metadata) {
-  absl::Status status(TraitsOf(reason).code, message.substr(0, kMaxMessageBytes));
+  absl::Status status(TraitsOf(reason).code, CleanText(message, kMaxMessageBytes));
   v1::ErrorInfo info;
   info.set_reason(std::string(absl::StripPrefix(v1::ErrorReason_Name(reason), kPrefix)));
   info.set_domain(kDomain);
@@ -77,8 +113,9 @@ absl::Status MakeError(v1::ErrorReason reason, absl::string_view message, const 
   for (const auto& [key, value] : metadata) {
     const size_t room = kMaxMetadataBytes - std::min(kMaxMetadataBytes, used + key.size());
     if (room == 0) break;
-    (*info.mutable_metadata())[key] = value.substr(0, room);
-    used += key.size() + std::min(room, value.size());
+    std::string& kept = (*info.mutable_metadata())[key];
+    kept = CleanText(value, room);
+    used += key.size() + kept.size();
   }
   SetInfo(status, info);
   return status;
@@ -136,11 +173,11 @@ int ExitCodeOf(const absl::Status& status) {
 
 absl::Status Annotate(const absl::Status& status, absl::string_view prefix, const Metadata& metadata) {
   if (status.ok()) return status;
-  absl::Status out(status.code(), absl::StrCat(prefix, status.message()).substr(0, kMaxMessageBytes));
+  absl::Status out(status.code(), CleanText(absl::StrCat(prefix, status.message()), kMaxMessageBytes));
   v1::ErrorInfo info = ErrorInfoOf(status).value_or(v1::ErrorInfo());
   if (!info.reason().empty()) {
     for (const auto& [key, value] : metadata)
-      info.mutable_metadata()->insert({key, value.substr(0, kMaxMetadataBytes)});
+      info.mutable_metadata()->insert({key, CleanText(value, kMaxMetadataBytes)});
     SetInfo(out, info);
   }
   return out;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/errors.h"
@@ -150,10 +151,11 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (where_ == Where::kMetadata) {
       return Fail(absl::StrCat("__metadata__ has ", what, " where a string belongs"), "");
     }
+    if (where_ == Where::kTop) return Fail(absl::StrCat("has ", what, " where its description belongs"), key_);
     const absl::string_view place = where_ == Where::kShape     ? "shape"
                                     : where_ == Where::kOffsets ? "data_offsets"
-                                                                : absl::string_view(key_).substr(0, 100);
-    return Fail(absl::StrCat("has ", what, " at \"", place, "\""), where_ == Where::kTop ? "" : entry_.name);
+                                                                : absl::string_view(key_);
+    return Fail(absl::StrCat("has ", what, " at \"", place, "\""));
   }
 
   // shape x size = range, without overflow.
@@ -264,6 +266,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view bytes
   const absl::string_view json = bytes.substr(kPrefixBytes, static_cast<size_t>(length));
   // The reference implementation asks for the brace; the JSON parser would also take a byte-order mark or spaces.
   if (json.empty() || json.front() != '{') return CheckpointInvalid(file, "", "the header does not begin with '{'");
+  // The parser would take a NUL for the end.
+  if (absl::StrContains(json, '\0')) return CheckpointInvalid(file, "", "the header is not valid JSON: it holds a NUL");
   HeaderReader reader(file, header);
   if (!Json::sax_parse(json.begin(), json.end(), &reader)) return reader.status();
   ESPALIER_RETURN_IF_ERROR(CheckCoverage(header, file_size, file));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/checkpoint_error.h"
 
@@ -44,6 +45,8 @@ class Watcher {
 }  // namespace
 
 absl::StatusOr<Json> ParseStrictJson(absl::string_view text, absl::string_view file) {
+  // The parser would take a NUL for the end.
+  if (absl::StrContains(text, '\0')) return CheckpointInvalid(file, "", "is not valid JSON: it holds a NUL");
   try {
     Watcher watcher;
     Json out = Json::parse(text.begin(), text.end(), std::ref(watcher));

@@ -45,6 +45,16 @@ TEST(ErrorsTest, TravelsThroughMessages) {
   EXPECT_TRUE(FromProto(ToProto(absl::OkStatus())).ok());
 }
 
+TEST(ErrorsTest, TextThatIsNotUtf8StillTravels) {
+  const std::string text = "caf\xc3\xa9 \xff \xed\xa0\x80";
+  const absl::Status status = MakeError(v1::ERROR_REASON_CHECKPOINT_INVALID, text, {{"file", text}});
+  EXPECT_EQ(status.message(), "caf\xc3\xa9 \\xff \\xed\\xa0\\x80");
+  EXPECT_EQ(MetadataOf(FromProto(ToProto(status)), "file"), status.message());
+  // Nor is a sequence cut in two.
+  const absl::Status cut = MakeError(v1::ERROR_REASON_CHECKPOINT_INVALID, std::string(3499, 'x') + "\xc3\xa9");
+  EXPECT_EQ(cut.message(), std::string(3499, 'x'));
+}
+
 TEST(ErrorsTest, AnnotateKeepsTheReasonAndItsOwnKeys) {
   const absl::Status status = MakeError(v1::ERROR_REASON_WORKER_LOST, "gone", {{"rank", "1"}});
   const absl::Status more = Annotate(status, "run a: ", {{"rank", "2"}, {"worker", "w"}});
