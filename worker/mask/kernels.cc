@@ -199,48 +199,13 @@ int64_t CountAboveOf(const uint8_t* elements, size_t count, T magnitude, T bound
   return above;
 }
 
+// Bit i: element i of a word is zero.
 template <class T>
-void VerifyWords(const uint8_t* elements, size_t words, const uint64_t* keep, T magnitude, int64_t& zeros,
-                 int64_t& violations) {
-  const Elements<T> d;
-  using Counter = LaneCounter<T>;
-  for (size_t w = 0; w < words;) {
-    const size_t stop = std::min(words, w + Counter::WordsUntilFull());
-    auto zero_counts = Counter::Empty();
-    auto violation_counts = Counter::Empty();
-    for (; w < stop; ++w) {
-      const uint8_t* at = elements + w * kWordElements * sizeof(T);
-      for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
-        const auto zero = IsZero(d, LoadElements(d, at + i * sizeof(T)), magnitude);
-        const auto fine = hn::Or(zero, MaskFromBits(d, keep[w] >> i));
-        zero_counts = Counter::Add(zero_counts, zero);
-        violation_counts = Counter::Add(violation_counts, hn::Not(fine));
-      }
-    }
-    zeros += Counter::Sum(zero_counts);
-    violations += Counter::Sum(violation_counts);
-  }
-}
-
-template <class T>
-void VerifyOf(const uint8_t* elements, size_t count, const uint64_t* keep, T magnitude, int64_t& zeros,
-              int64_t& violations) {
-  const size_t words = count / kWordElements;
-  VerifyWords<T>(elements, words, keep, magnitude, zeros, violations);
-  if (const size_t rest = count % kWordElements; rest != 0) {
-    Tail<T> tail(elements + words * kWordElements * sizeof(T), rest, 0xFF);
-    const uint64_t last = keep[words] | ~uint64_t{0} << rest;  // what fills the tail is nobody's violation
-    VerifyWords<T>(tail.data(), 1, &last, magnitude, zeros, violations);
-  }
-}
-
-template <class T>
-uint64_t NonZeroBits(const uint8_t* elements, T magnitude) {
+uint64_t ZeroBits(const uint8_t* elements, T magnitude) {
   const Elements<T> d;
   uint64_t bits = 0;
   for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
-    const auto zero = IsZero(d, LoadElements(d, elements + i * sizeof(T)), magnitude);
-    bits |= BitsFromMask(d, hn::Not(zero)) << i;
+    bits |= BitsFromMask(d, IsZero(d, LoadElements(d, elements + i * sizeof(T)), magnitude)) << i;
   }
   return bits;
 }
@@ -249,12 +214,33 @@ template <class T>
 void NonZerosOf(const uint8_t* elements, size_t count, T magnitude, uint64_t* keep) {
   const size_t words = count / kWordElements;
   for (size_t w = 0; w < words; ++w) {
-    keep[w] = NonZeroBits<T>(elements + w * kWordElements * sizeof(T), magnitude);
+    keep[w] = ~ZeroBits<T>(elements + w * kWordElements * sizeof(T), magnitude);
   }
   if (const size_t rest = count % kWordElements; rest != 0) {
     Tail<T> tail(elements + words * kWordElements * sizeof(T), rest, 0);
-    keep[words] = NonZeroBits<T>(tail.data(), magnitude);
+    keep[words] = ~ZeroBits<T>(tail.data(), magnitude);
   }
+}
+
+template <class T>
+void VerifyOf(const uint8_t* elements, size_t count, const uint64_t* keep, T magnitude, int64_t& zeros,
+              int64_t& violations) {
+  const size_t words = count / kWordElements;
+  size_t zero = 0;
+  size_t fine = 0;  // zero or kept
+  for (size_t w = 0; w < words; ++w) {
+    const uint64_t bits = ZeroBits<T>(elements + w * kWordElements * sizeof(T), magnitude);
+    zero += hwy::PopCount(bits);
+    fine += hwy::PopCount(bits | keep[w]);
+  }
+  if (const size_t rest = count % kWordElements; rest != 0) {
+    Tail<T> tail(elements + words * kWordElements * sizeof(T), rest, 0xFF);
+    const uint64_t bits = ZeroBits<T>(tail.data(), magnitude);
+    zero += hwy::PopCount(bits);
+    fine += hwy::PopCount(bits | keep[words]);
+  }
+  zeros = static_cast<int64_t>(zero);
+  violations = static_cast<int64_t>(count - fine);
 }
 
 // What dynamic dispatch calls: `width` chooses the element type.
