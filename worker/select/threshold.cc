@@ -11,8 +11,11 @@
 namespace espalier {
 namespace {
 
+// Bits that one pass over the elements tells apart. The wide histograms cost more than the elements of a small
+// parameter, for which each round makes a pass of its own.
 constexpr int kLeadingWidth = 15;
 constexpr int kFollowingWidth = 16;
+constexpr int64_t kFewElements = 1 << 14;
 constexpr int kRoundWidth = 5;
 constexpr size_t kRoundBins = size_t{1} << kRoundWidth;
 constexpr size_t kHistogramBudget = size_t{64} << 20;
@@ -24,6 +27,11 @@ struct Progress {
   Threshold threshold;
 };
 
+bool IsSmall(const ThresholdQuery& query) {
+  return query.elements < kFewElements;
+}
+
+// Queries that make the same passes.
 class Batch {
  public:
   Batch(absl::Span<const ThresholdQuery> queries, absl::Span<const size_t> members, Collective& collective,
@@ -34,7 +42,9 @@ class Batch {
     for (size_t i = 0; i < members_.size(); ++i) progress_[i].remaining = query(i).count;
     const int bits = query(0).format.bits;
     for (int left = bits; left > 0;) {
-      const int width = left == bits ? kLeadingWidth : kFollowingWidth;
+      const int width = IsSmall(query(0)) ? std::min(left, kRoundWidth)
+                        : left == bits    ? kLeadingWidth
+                                          : kFollowingWidth;
       left -= width;
       ESPALIER_RETURN_IF_ERROR(RunPass(histogrammer, width, left, left + width == bits));
     }
@@ -122,17 +132,18 @@ absl::StatusOr<std::vector<Threshold>> FindThresholds(absl::Span<const Threshold
                                                       const CollectiveTag& tag) {
   std::vector<Threshold> thresholds(queries.size());
   Histogrammer histogrammer;
-  // A batch is of one format, whose passes all its queries make together.
   for (const int bits : {15, 31, 63}) {
-    std::vector<size_t> members;
-    for (size_t i = 0; i < queries.size(); ++i) {
-      if (queries[i].format.bits == bits) members.push_back(i);
-    }
-    const int widest = bits == kLeadingWidth ? kLeadingWidth : kFollowingWidth;
-    const size_t at_once = kHistogramBudget / (sizeof(int64_t) << widest);
-    for (size_t begin = 0; begin < members.size(); begin += at_once) {
-      Batch batch(queries, absl::MakeConstSpan(members).subspan(begin, at_once), collective, tag);
-      ESPALIER_RETURN_IF_ERROR(batch.Run(histogrammer, absl::MakeSpan(thresholds)));
+    for (const bool small : {true, false}) {
+      std::vector<size_t> members;
+      for (size_t i = 0; i < queries.size(); ++i) {
+        if (queries[i].format.bits == bits && IsSmall(queries[i]) == small) members.push_back(i);
+      }
+      const int widest = small ? kRoundWidth : bits == kLeadingWidth ? kLeadingWidth : kFollowingWidth;
+      const size_t at_once = kHistogramBudget / (sizeof(int64_t) << widest);
+      for (size_t begin = 0; begin < members.size(); begin += at_once) {
+        Batch batch(queries, absl::MakeConstSpan(members).subspan(begin, at_once), collective, tag);
+        ESPALIER_RETURN_IF_ERROR(batch.Run(histogrammer, absl::MakeSpan(thresholds)));
+      }
     }
   }
   return thresholds;

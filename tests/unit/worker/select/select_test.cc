@@ -17,6 +17,7 @@ using Shape = std::vector<int64_t>;
 
 constexpr v1::Dtype kDtypes[] = {v1::DTYPE_BF16, v1::DTYPE_F16, v1::DTYPE_F32, v1::DTYPE_F64};
 const Shape kShapes[] = {{17, 13}, {1, 40}, {3, 64}, {129}, {}, {0}, {4, 0}, {8, 3, 5}, {1}, {2, 128}};
+const Shape kLargeShape = {131, 127};  // of which histograms are wide
 
 class SelectTest : public ::testing::TestWithParam<int> {
  protected:
@@ -69,6 +70,28 @@ TEST_P(SelectTest, EachParameterAsBySorting) {
   for (const double sparsity : {0.0, 0.3, 0.5, 0.77, 0.99, 1.0}) {
     ExpectReference(MakeSpec(v1::SELECTION_METHOD_MAGNITUDE, tensors, TargetsOf(tensors, sparsity)), tensors);
   }
+}
+
+TEST_P(SelectTest, LargeParametersAsBySorting) {
+  std::vector<Tensor> tensors;
+  for (const v1::Dtype dtype : kDtypes) {
+    for (const bool ties : {false, true}) {
+      tensors.push_back(MakeTensor("t" + std::to_string(tensors.size()), dtype, kLargeShape));
+      ties ? FillWithTies(tensors.back(), random_, true) : FillWithBits(tensors.back(), random_);
+    }
+  }
+  std::vector<int64_t> targets = TargetsOf(tensors, 0.45);
+  const Joined first = ExpectReference(MakeSpec(v1::SELECTION_METHOD_MAGNITUDE, tensors, targets), tensors);
+  v1::UpdateSpec global = MakeSpec(v1::SELECTION_METHOD_GLOBAL_MAGNITUDE, tensors, {tensors[0].size() * 5});
+  ExpectReference(global, tensors);
+  const std::vector<Tensor> floats = {tensors[4], tensors[5]};
+  ExpectReference(MakeSpec(v1::SELECTION_METHOD_GLOBAL_MAGNITUDE, floats, {tensors[0].size() + 3}), floats);
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    tensors[t].current = first.masks[t];
+    if (t % 3 != 0) ApplyTo(tensors[t], first.masks[t]);
+    targets[t] += (tensors[t].size() - targets[t]) / 3;
+  }
+  ExpectReference(MakeSpec(v1::SELECTION_METHOD_MAGNITUDE, tensors, targets), tensors);
 }
 
 TEST_P(SelectTest, CountsOfOneAndOfNoneAndOfAll) {
