@@ -4,6 +4,9 @@
 #include "proto/support/status_macros.h"
 #include "worker/collective/single_process.h"
 #include "worker/session/handlers/handlers.h"
+#ifdef ESPALIER_FAULTS
+#include "worker/session/corrupting_collective.h"
+#endif
 
 namespace espalier {
 
@@ -34,6 +37,9 @@ absl::Status JoinGroup(WorkerState& state, const CommandContext& context, Comman
     }
     collective = *std::move(joined);
   }
+#ifdef ESPALIER_FAULTS
+  collective = CorruptGathers(std::move(collective));
+#endif
   LogInfo("joined", {{"run", context.command.run()},
                      {"generation", absl::StrCat(context.command.generation())},
                      {"rank", absl::StrCat(op.rank())},

@@ -1,0 +1,191 @@
+// espalier-worker: one rank of the group that prunes a checkpoint.
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/support/errors.h"
+#include "proto/support/log.h"
+#include "proto/support/names.h"
+#include "proto/support/status_macros.h"
+#include "worker/session/gloo_groups.h"
+#include "worker/session/local_address.h"
+#include "worker/session/reexec.h"
+#include "worker/session/session.h"
+#include "worker/session/worker_name.h"
+
+namespace espalier {
+namespace {
+
+// For the command in execution to end after SIGTERM, and then for everything else.
+constexpr absl::Duration kStopGrace = absl::Seconds(5);
+constexpr time_t kExitGraceSeconds = 9;
+
+struct Arguments {
+  std::string coordinator = "127.0.0.1:4770";
+  std::string name;
+  std::vector<std::string> model_roots;
+  std::string bind;
+  std::string interface;
+  std::string device = "cpu";
+  std::string log_level = "info";
+  std::string exit_on_disconnect_after;
+};
+
+std::optional<std::string> Environment(const char* name) {
+  // Read before any thread of ours could change it; none does.
+  const char* value = getenv(name);
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Blocks the signals that end a worker, in this thread and all that it will start.
+sigset_t BlockEndingSignals() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGTERM);
+  sigaddset(&ending, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  return ending;
+}
+
+// The first signal ends the session; a second one, or a command that does not end, ends the process.
+void WaitForSignals(const sigset_t& ending, Session& session) {
+  int signal = 0;
+  sigwait(&ending, &signal);
+  LogInfo("stopping", {{"signal", absl::StrCat(signal)}});
+  std::thread([ending] {
+    const timespec patience{.tv_sec = kExitGraceSeconds, .tv_nsec = 0};
+    _exit(sigtimedwait(&ending, nullptr, &patience) > 0 ? 128 + SIGTERM : 0);
+  }).detach();
+  session.Stop(kStopGrace);
+}
+
+absl::Status ParseDuration(const std::string& text, absl::Duration& out) {
+  if (text.empty() || (absl::ParseDuration(text, &out) && out > absl::ZeroDuration())) return absl::OkStatus();
+  return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
+                   absl::StrCat("--exit-on-disconnect-after takes a duration such as 10s or 2m, not '", text, "'"),
+                   {{"field", "exit-on-disconnect-after"}});
+}
+
+absl::StatusOr<GlooPlace> PlaceOf(const Arguments& arguments) {
+  if (!arguments.interface.empty()) {
+    ESPALIER_ASSIGN_OR_RETURN(std::string address, AddressOfInterface(arguments.interface));
+    return GlooPlace{std::move(address), arguments.interface};
+  }
+  if (!arguments.bind.empty()) return GlooPlace{arguments.bind, ""};
+  ESPALIER_ASSIGN_OR_RETURN(std::string address, LocalAddressTowards(arguments.coordinator));
+  return GlooPlace{std::move(address), ""};
+}
+
+absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
+  SessionOptions options;
+  options.host = HostName();
+  options.worker =
+      arguments.name.empty() ? DefaultWorkerName(options.host, Environment) : SanitizeWorkerName(arguments.name);
+  if (!arguments.name.empty() && options.worker != arguments.name) {
+    return MakeError(
+        v1::ERROR_REASON_REQUEST_INVALID,
+        absl::StrCat("--name '", arguments.name, "' is not [a-z0-9.-]{1,63}; did you mean '", options.worker, "'?"),
+        {{"field", "name"}});
+  }
+  if (arguments.device != "cpu") {
+    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
+                     absl::StrCat("--device '", arguments.device, "': this build works on cpu"), {{"field", "device"}});
+  }
+  if (!arguments.bind.empty()) ESPALIER_RETURN_IF_ERROR(CheckLocalAddress(arguments.bind));
+  if (!arguments.interface.empty()) ESPALIER_RETURN_IF_ERROR(AddressOfInterface(arguments.interface).status());
+  ESPALIER_ASSIGN_OR_RETURN(options.roots, PathRoots::Create(arguments.model_roots));
+  ESPALIER_RETURN_IF_ERROR(ParseDuration(arguments.exit_on_disconnect_after, options.link.give_up_after));
+  options.device = arguments.device;
+  options.backends = {"gloo"};
+  options.link.coordinator = arguments.coordinator;
+  options.link.seed = absl::HashOf(options.worker, options.incarnation);
+  options.stuck = [](const std::string& reason) {
+    LogWarn("reexecute", {{"reason", reason}});
+    const absl::Status failed = ReexecuteSelf();
+    LogError("reexecute_failed", {{"message", std::string(failed.message())}});
+    // The launcher may start another; in this process a collective would stay entered for ever.
+    _exit(kExitFailed);
+  };
+  return options;
+}
+
+int Run(const Arguments& arguments) {
+  absl::StatusOr<SessionOptions> options = OptionsOf(arguments);
+  absl::Status status = options.status();
+  if (status.ok()) status = InitLog(options->worker, arguments.log_level);
+  if (!status.ok()) {
+    fprintf(stderr, "espalier-worker: %s\n", std::string(status.message()).c_str());
+    return ExitCodeOf(status);
+  }
+  const sigset_t ending = BlockEndingSignals();
+  LogInfo("starting", {{"worker", options->worker},
+                       {"incarnation", options->incarnation},
+                       {"coordinator", arguments.coordinator},
+                       {"version", ESPALIER_VERSION}});
+  GlooGroups groups([&arguments] { return PlaceOf(arguments); });
+  Session session(*std::move(options), groups);
+  std::thread([&ending, &session] { WaitForSignals(ending, session); }).detach();
+  status = session.Run();
+  if (!status.ok()) LogError("ended", {{"reason", ReasonName(status)}, {"message", std::string(status.message())}});
+  LogInfo("exiting", {});
+  // The executor may be in a call that nothing ends, and other threads use the session: the system takes all of it back.
+  fflush(nullptr);
+  _exit(ExitCodeOf(status));
+}
+
+}  // namespace
+}  // namespace espalier
+
+int main(int argc, char** argv) {
+  espalier::RememberArguments(argv);
+  espalier::Arguments arguments;
+  CLI::App app(
+      "One rank of the group that prunes a checkpoint. Dials the coordinator and does what it says.\n\n"
+      "Example:\n  espalier-worker --coordinator 10.0.0.1:4770 --name node7-0 --model-root /models");
+  app.name("espalier-worker");
+  app.add_option("--coordinator", arguments.coordinator, "host:port of the coordinator")
+      ->envname("ESPALIER_COORDINATOR")
+      ->capture_default_str();
+  app.add_option("--name", arguments.name,
+                 "Stable name of this worker, [a-z0-9.-]{1,63}; default: host and local rank. A second worker of the "
+                 "same name replaces the first");
+  app.add_option("--model-root", arguments.model_roots,
+                 "Folder that models and outputs may lie in; may be given several times; default: anywhere");
+  CLI::Option* bind = app.add_option("--bind", arguments.bind,
+                                     "IPv4 address of this machine at which other workers reach it; default: the one "
+                                     "from which the coordinator is reached");
+  app.add_option("--interface", arguments.interface, "Network interface for the same, e.g. eth0")->excludes(bind);
+  app.add_option("--device", arguments.device, "Device to work on")->capture_default_str();
+  app.add_option("--log-level", arguments.log_level, "debug, info, warn or error")->capture_default_str();
+  app.add_option(
+      "--exit-on-disconnect-after", arguments.exit_on_disconnect_after,
+      "End with code 5 when there is no session with the coordinator for this long, e.g. 30s; default: never");
+  app.set_version_flag("--version", std::string("espalier-worker ") + ESPALIER_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 prints help, version or what is wrong.
+    return app.exit(error) == 0 ? espalier::kExitOk : espalier::kExitUsage;
+  }
+  return espalier::Run(arguments);
+}

@@ -1,0 +1,64 @@
+#include "worker/session/gloo_groups.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/errors.h"
+#include "proto/support/log.h"
+#include "proto/support/status_macros.h"
+
+namespace espalier {
+namespace {
+
+constexpr char kModule[] = "libespalier_gloo.so";
+
+// Beside the program, then where an installation puts it; never by a search path.
+absl::StatusOr<MakeGlooGroupsFn> LoadModule() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  std::string why = error ? error.message() : "";
+  for (const std::filesystem::path& path : {folder / kModule, folder / ".." / "lib" / "espalier" / kModule}) {
+    if (!std::filesystem::exists(path, error)) continue;
+    // Never closed: LibTorch does not survive it.
+    void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const symbol = module == nullptr ? nullptr : dlsym(module, kGlooModuleSymbol);
+    // POSIX promises that a function's address survives this.
+    if (symbol != nullptr) return reinterpret_cast<MakeGlooGroupsFn>(symbol);
+    why = dlerror();
+  }
+  return MakeError(v1::ERROR_REASON_INVARIANT,
+                   absl::StrCat("a group of several ranks needs ", kModule, " beside ", folder.string(),
+                                "/espalier-worker", why.empty() ? "; it is not there" : absl::StrCat(": ", why)),
+                   {{"what", kModule}, {"where", "worker"}});
+}
+
+}  // namespace
+
+absl::StatusOr<GroupFactory*> GlooGroups::Loaded() {
+  if (module_ == nullptr) {
+    ESPALIER_ASSIGN_OR_RETURN(const GlooPlace place, place_());
+    ESPALIER_ASSIGN_OR_RETURN(const MakeGlooGroupsFn make, LoadModule());
+    module_.reset(make(place));
+    LogInfo("gloo_loaded", {{"bind", place.bind_address}, {"interface", place.interface}});
+  }
+  return module_.get();
+}
+
+absl::StatusOr<std::string> GlooGroups::OpenStore() {
+  ESPALIER_ASSIGN_OR_RETURN(GroupFactory * module, Loaded());
+  return module->OpenStore();
+}
+
+absl::StatusOr<std::shared_ptr<Collective>> GlooGroups::Join(const GroupMembership& membership) {
+  ESPALIER_ASSIGN_OR_RETURN(GroupFactory * module, Loaded());
+  return module->Join(membership);
+}
+
+void GlooGroups::CloseStore() {
+  if (module_ != nullptr) module_->CloseStore();
+}
+
+}  // namespace espalier
