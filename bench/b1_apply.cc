@@ -24,8 +24,8 @@ void Run(v1::Dtype dtype, int64_t count) {
                                                },
                                                [&] { ApplyMask(dtype, bytes, mask); }};
 #ifdef ESPALIER_BENCH_TORCH
-  const TorchMultiply multiply(dtype, shard, mask);
-  bodies.emplace_back([&] { multiply(); });
+  const std::function<void()> multiply = TorchMultiply(dtype, shard, mask);
+  bodies.push_back(multiply);
 #endif
   const std::vector<double> seconds = MedianSeconds(bodies);
   const std::string what = DtypeName(dtype) + "-" + std::to_string(bytes.size() >> 20) + "MiB";

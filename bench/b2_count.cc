@@ -43,7 +43,7 @@ void Run(v1::Dtype dtype, int64_t count) {
                                                [&] { Use(read_shard() + read_mask()); },
                                                [&] { Use(VerifyMask(dtype, bytes, mask)); }};
 #ifdef ESPALIER_BENCH_TORCH
-  const TorchCountNonzero count_nonzero(dtype, shard);
+  const std::function<int64_t()> count_nonzero = TorchCountNonzero(dtype, shard);
   bodies.emplace_back([&] { Use(count_nonzero()); });
 #endif
   const std::vector<double> seconds = MedianSeconds(bodies);
