@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/select/group_kernels.h"
 #include "worker/select/image.h"
 #include "worker/select/update.h"
 
@@ -130,6 +131,7 @@ void PruneWholeBlocks(const GroupLayout& layout, const Magnitudes& values, const
   const int64_t begin = (range.begin + block - 1) / block * block - range.begin;
   const int64_t end = range.end / block * block - range.begin;
   if (begin >= end) return;
+  if (layout.stride == 1 && begin == 0 && PruneGroupsByVectors(values, layout.n, layout.m, first, end, mask)) return;
   if (layout.stride == 1 && layout.m <= kPairwise) {
     WithReader(values, [&](auto reader) {
       using Reader = decltype(reader);

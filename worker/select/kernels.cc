@@ -11,48 +11,13 @@
 #include "hwy/foreach_target.h"
 // clang-format off: foreach_target.h comes first
 #include "hwy/highway.h"
+#include "worker/select/words-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace espalier {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// All kernels walk words of a mask, 64 elements each. Images have no sign bit, so that signed comparisons order them:
-// those are the ones that every instruction set has.
-constexpr size_t kWordElements = 64;
-
-template <class T>
-using Elements = hn::CappedTag<T, kWordElements>;
-
-#if HWY_TARGET == HWY_SCALAR  // vectors of one lane, which bytes do not fill
-template <class D>
-hn::Vec<D> LoadElements(D d, const uint8_t* from) {
-  hn::TFromD<D> element;
-  hwy::CopyBytes<sizeof(element)>(from, &element);
-  return hn::Set(d, element);
-}
-#else
-template <class D>
-hn::Vec<D> LoadElements(D d, const uint8_t* from) {
-  return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D>(), from));
-}
-#endif
-
-template <class D>
-uint64_t BitsFromMask(D d, hn::Mask<D> mask) {
-  uint8_t packed[sizeof(uint64_t)] = {};
-  hn::StoreMaskBits(d, mask, packed);
-  uint64_t bits;
-  hwy::CopyBytes<sizeof(bits)>(packed, &bits);
-  return bits;
-}
-
-template <class T, class D>
-hn::Vec<D> LoadImages(D d, const uint8_t* from, T nan) {
-  constexpr T kMagnitude = std::numeric_limits<T>::max();
-  return hn::Min(hn::And(LoadElements(d, from), hn::Set(d, kMagnitude)), hn::Set(d, nan));
-}
 
 // Bits of the 64 elements at `from` whose image is below `bound`.
 template <class T>
@@ -77,20 +42,6 @@ uint64_t WithinBits(const uint8_t* from, T low, T last, T nan) {
     bits |= BitsFromMask(d, hn::Not(outside)) << i;
   }
   return bits;
-}
-
-// Calls body(word, elements, valid) for each word; the last, incomplete one is a copy filled with zeros.
-template <class T, class Body>
-void ForEachWord(const uint8_t* elements, size_t begin_word, size_t count, Body body) {
-  const size_t words = count / kWordElements;
-  for (size_t w = begin_word; w < words; ++w) {
-    body(w, elements + w * kWordElements * sizeof(T), ~uint64_t{0});
-  }
-  if (const size_t rest = count % kWordElements; rest != 0 && begin_word <= words) {
-    HWY_ALIGN uint8_t tail[kWordElements * sizeof(T)] = {};
-    std::copy_n(elements + words * kWordElements * sizeof(T), rest * sizeof(T), tail);
-    body(words, tail, (uint64_t{1} << rest) - 1);
-  }
 }
 
 template <class T>
