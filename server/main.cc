@@ -1,0 +1,190 @@
+// espalier-coordinator: schedules pruning runs on workers.
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/support/clock.h"
+#include "proto/support/errors.h"
+#include "proto/support/log.h"
+#include "proto/support/status_macros.h"
+#include "server/api/grpc_server.h"
+#include "server/run/coordinator.h"
+#include "server/run/event_loop.h"
+#include "server/store/journal.h"
+
+namespace espalier {
+namespace {
+
+// How long calls that are still open may take at the end.
+constexpr absl::Duration kShutdownGrace = absl::Seconds(5);
+
+struct Flags {
+  std::string listen = "127.0.0.1:4770";
+  std::string state_dir;
+  std::string lease = "15s";
+  std::string heartbeat_interval;
+  std::vector<std::string> model_roots;
+  std::string log_level = "info";
+  int port_fd = -1;
+};
+
+absl::StatusOr<absl::Duration> PositiveDuration(const std::string& text, const std::string& flag) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration < absl::Milliseconds(10) || duration > absl::Hours(24)) {
+    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
+                     absl::StrCat(flag, ": '", text, "' is not a duration of 10ms to 24h such as 15s"),
+                     {{"field", flag}});
+  }
+  return duration;
+}
+
+absl::StatusOr<CoordinatorOptions> OptionsOf(const Flags& flags) {
+  CoordinatorOptions options;
+  ESPALIER_ASSIGN_OR_RETURN(options.lease.lease, PositiveDuration(flags.lease, "--lease"));
+  options.lease.heartbeat_interval = std::min(absl::Seconds(1), options.lease.lease / 8);
+  if (!flags.heartbeat_interval.empty()) {
+    ESPALIER_ASSIGN_OR_RETURN(options.lease.heartbeat_interval,
+                              PositiveDuration(flags.heartbeat_interval, "--heartbeat-interval"));
+  }
+  if (options.lease.heartbeat_interval * 2 > options.lease.lease) {
+    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
+                     "--heartbeat-interval: must be at most half of --lease, or a single late heartbeat loses a worker",
+                     {{"field", "--heartbeat-interval"}});
+  }
+  for (const std::string& root : flags.model_roots) {
+    if (root.empty() || root[0] != '/') {
+      return MakeError(v1::ERROR_REASON_REQUEST_INVALID, absl::StrCat("--model-root: '", root, "' is not absolute"),
+                       {{"field", "--model-root"}});
+    }
+    options.model_roots.push_back(root);
+  }
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::string& state_dir) {
+  if (!state_dir.empty()) return Journal::Open(state_dir);
+  LogWarn("no_state_dir", {{"effect", "runs are forgotten when this process ends; keep them with --state-dir"}});
+  return NewMemoryJournal();
+}
+
+absl::Status TellPort(int fd, const std::string& address) {
+  const std::string line = absl::StrCat(address, "\n");
+  const bool written = write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  close(fd);
+  if (written) return absl::OkStatus();
+  return MakeError(v1::ERROR_REASON_STORAGE_UNWRITABLE, absl::StrCat("cannot write the address to descriptor ", fd),
+                   {{"path", absl::StrCat("fd ", fd)}, {"errno", absl::StrCat(errno)}});
+}
+
+// SIGTERM and SIGINT, by a thread that waits for them: the first asks for an end, the second is one.
+class UnixSignals {
+ public:
+  // Blocks the signals in this thread and all that it starts; call before any other thread exists.
+  UnixSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGTERM);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+    thread_ = std::thread([this] { Wait(); });
+  }
+  ~UnixSignals() {
+    done_ = true;
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+  }
+  // The signal that asked for the end.
+  int WaitForFirst() { return first_.get_future().get(); }
+
+ private:
+  void Wait() {
+    bool asked = false;
+    while (true) {
+      int signal = 0;
+      sigwait(&set_, &signal);
+      if (done_) return;
+      if (signal == SIGUSR1) continue;
+      if (asked) _exit(128 + signal);
+      asked = true;
+      first_.set_value(signal);
+    }
+  }
+
+  sigset_t set_;
+  std::atomic<bool> done_ = false;
+  std::promise<int> first_;
+  std::thread thread_;
+};
+
+absl::Status Serve(const Flags& flags) {
+  UnixSignals signals;
+  ESPALIER_RETURN_IF_ERROR(InitLog("coordinator", flags.log_level));
+  ESPALIER_ASSIGN_OR_RETURN(const CoordinatorOptions options, OptionsOf(flags));
+  ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, OpenJournal(flags.state_dir));
+  EventLoop loop(SystemClock());
+  Coordinator coordinator(loop, *journal, options);
+  ESPALIER_RETURN_IF_ERROR(coordinator.Load());
+  ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
+                            GrpcServer::Listen(flags.listen, loop, coordinator));
+  loop.Start();
+  LogInfo("listening", {{"address", server->address()}, {"version", ESPALIER_VERSION}});
+  if (flags.port_fd >= 0) ESPALIER_RETURN_IF_ERROR(TellPort(flags.port_fd, server->address()));
+
+  const int signal = signals.WaitForFirst();
+  LogInfo("draining", {{"signal", absl::StrCat(signal)}});
+  server->SetNotServing();
+  loop.Post([&coordinator] { coordinator.Drain(); });
+  server->Shutdown(kShutdownGrace);
+  loop.Stop();
+  LogInfo("stopped");
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Schedules the stages of pruning recipes on workers; `espalier` and any gRPC client talk to it.");
+  app.footer(
+      "Example:\n  espalier-coordinator --listen 0.0.0.0:4770 --state-dir /var/lib/espalier\n"
+      "  espalier-worker --coordinator 127.0.0.1:4770");
+  app.set_version_flag("--version", absl::StrCat("espalier-coordinator ", ESPALIER_VERSION));
+  app.add_option("--listen", flags.listen, "Address, host:port; port 0 takes a free one")->capture_default_str();
+  app.add_option("--state-dir", flags.state_dir, "Directory of the journal; without it runs are forgotten at the end");
+  app.add_option("--lease", flags.lease, "A worker that is silent for this long is lost")->capture_default_str();
+  app.add_option("--heartbeat-interval", flags.heartbeat_interval,
+                 "Between heartbeats of a worker (default: 1s, or an eighth of a shorter lease)");
+  app.add_option("--model-root", flags.model_roots, "Models and outputs must lie below; may be given several times");
+  app.add_option("--log-level", flags.log_level, "debug, info, warn or error")->capture_default_str();
+  app.add_option("--port-fd", flags.port_fd, "Descriptor to which host:port and a newline are written once it listens");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kExitOk : kExitUsage;
+  }
+  const absl::Status status = Serve(flags);
+  if (status.ok()) return kExitOk;
+  std::cerr << "espalier-coordinator: " << ReasonName(status) << ": " << status.message() << std::endl;
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+}  // namespace espalier
+
+int main(int argc, char** argv) {
+  return espalier::Main(argc, argv);
+}
