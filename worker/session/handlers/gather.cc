@@ -41,8 +41,11 @@ absl::Status Stream(Collective& group, int64_t command_id, int64_t begin, int64_
     }
     const Piece& own = pieces[static_cast<size_t>(group.rank())];
     const Piece part = overlap(own, from, to);
-    const absl::Span<const std::byte> in =
-        mine.subspan(static_cast<size_t>(part.begin - own.begin), static_cast<size_t>(part.end - part.begin));
+    // A window behind or before this rank's piece has no position in it.
+    absl::Span<const std::byte> in;
+    if (part.begin < part.end) {
+      in = mine.subspan(static_cast<size_t>(part.begin - own.begin), static_cast<size_t>(part.end - part.begin));
+    }
     if (group.rank() == 0) window.resize(static_cast<size_t>(to - from));
     ESPALIER_RETURN_IF_ERROR(group.GatherTo({"gather", command_id}, 0, in, sizes, absl::MakeSpan(window)));
     if (upload != nullptr) upload->Append(window);
