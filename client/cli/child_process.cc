@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cli/pidfd.h"
@@ -163,6 +164,7 @@ absl::StatusOr<std::string> FindProgram(absl::string_view name) {
   const std::filesystem::path candidates[] = {here / std::string(name),
                                               here.parent_path() / "libexec" / "espalier" / std::string(name)};
   for (const auto& candidate : candidates) {
+    if (absl::StrContains(name, "/")) break;
     if (access(candidate.c_str(), X_OK) == 0) return candidate.string();
   }
   return MakeError(

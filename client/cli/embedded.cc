@@ -53,7 +53,7 @@ absl::StatusOr<std::string> ReadAddress(int pipe, ChildProcess& coordinator, int
 absl::StatusOr<std::unique_ptr<Embedded>> Embedded::Start(const EmbeddedOptions& options, const StateDir& state,
                                                           int interrupt_fd, int& exit_code) {
   ESPALIER_ASSIGN_OR_RETURN(const std::string coordinator, FindProgram("espalier-coordinator"));
-  ESPALIER_ASSIGN_OR_RETURN(const std::string worker, FindProgram("espalier-worker"));
+  ESPALIER_ASSIGN_OR_RETURN(const std::string worker, FindProgram(options.worker_program));
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return MakeError(v1::ERROR_REASON_INVARIANT, absl::StrCat("pipe: errno ", errno), {{"what", "pipe"}});
@@ -102,7 +102,7 @@ std::string DescribeEnd(ChildProcess& child) {
   std::string text =
       absl::StrCat("the ", child.name(), " (pid ", child.pid(), ") ", exit ? exit->Describe() : "is running");
   const std::string tail = TailOf(child.log_path(), kTailLines);
-  if (!tail.empty()) absl::StrAppend(&text, "; its log ends with:\n", tail);
+  if (!tail.empty()) absl::StrAppend(&text, "; its log ends with:\n  ", absl::StrReplaceAll(tail, {{"\n", "\n  "}}));
   return text;
 }
 

@@ -78,7 +78,8 @@ void Progress::Tick() {
     Draw();
     return;
   }
-  out_ << absl::StrCat(label_, ": ", Amount(false), " after ", Seconds(shown_ - began_), "\n");
+  const std::string amount = Amount(false);
+  out_ << absl::StrCat(label_, ": ", amount.empty() ? "running" : amount, " after ", Seconds(shown_ - began_), "\n");
   out_.flush();
 }
 
@@ -93,13 +94,15 @@ void Progress::End(bool complete) {
   } else if (complete) {
     out_ << absl::StrCat(label_, ": ", Amount(true), " in ", Seconds(now_() - began_), "\n");
   } else {
-    out_ << absl::StrCat(label_, ": stopped at ", Amount(false), "\n");
+    const std::string amount = Amount(false);
+    out_ << absl::StrCat(label_, ": stopped", amount.empty() ? "" : " at ", amount, "\n");
   }
   out_.flush();
 }
 
 std::string Progress::Amount(bool complete) const {
   const auto text = [this](int64_t value) { return unit_ == "bytes" ? Bytes(value) : Thousands(value); };
+  if (unit_.empty()) return complete ? "done" : "";
   const std::string suffix = unit_ == "bytes" ? "" : absl::StrCat(" ", unit_);
   if (total_ <= 0 || complete) return absl::StrCat(text(std::max(done_, total_)), suffix);
   return absl::StrCat(text(done_), " / ", text(total_), suffix);

@@ -38,7 +38,7 @@ int TakeSignals() {
 ClientOptions OptionsFor(const std::string& address) {
   ClientOptions options;
   options.address = address;
-  options.call_timeout = absl::Seconds(30);
+  options.call_timeout = absl::Seconds(90);
   // The coordinator is a child on this machine: if it is gone, its pidfd says so.
   options.resume_timeout = absl::Seconds(10);
   return options;

@@ -13,11 +13,12 @@ std::string StateName(v1::Run::State state) {
   return std::string(absl::StripPrefix(v1::Run::State_Name(state), "STATE_"));
 }
 
-std::string PhaseLabel(const v1::RunProgress& progress, const v1::Run& run) {
-  const bool of_update = progress.phase() == "count" || progress.phase() == "select" || progress.phase() == "verify";
-  if (!of_update || run.updates_total() <= 1) return progress.phase();
-  return absl::StrCat(progress.phase(), " ", std::min(run.updates_done() + 1, run.updates_total()), "/",
-                      run.updates_total());
+std::string PhaseLabel(const std::string& phase, const v1::Run& run) {
+  if (phase == "count" || phase == "vote") return "";
+  if (phase == "gather") return "report";
+  const bool of_update = phase == "select" || phase == "verify";
+  if (!of_update || run.updates_total() <= 1) return phase;
+  return absl::StrCat(phase, " ", std::min(run.updates_done() + 1, run.updates_total()), "/", run.updates_total());
 }
 
 absl::Status OutcomeOf(const v1::Run& run) {
@@ -31,20 +32,34 @@ absl::Status OutcomeOf(const v1::Run& run) {
 }
 
 void RunView::OnEvent(const v1::RunEvent& event) {
-  const v1::Run::State before = run_.state();
+  const v1::Run before = run_;
   if (event.has_run()) run_ = event.run();
   if (event.has_progress()) {
     const v1::RunProgress& progress = event.progress();
-    progress_.Step(PhaseLabel(progress, run_), progress.done(), progress.total(), progress.unit());
+    const std::string label = PhaseLabel(progress.phase(), run_);
+    if (!label.empty()) progress_.Step(label, progress.done(), progress.total(), progress.unit());
     return;
   }
-  if (run_.state() == before) return;
+  const bool began = run_.state() != before.state();
   switch (run_.state()) {
     case v1::Run::STATE_QUEUED:
-      progress_.Line(absl::StrCat(run_.name(), " waits: ", run_.state_reason()));
+      if (began && !run_.state_reason().empty())
+        progress_.Line(absl::StrCat(run_.name(), " waits: ", run_.state_reason()));
+      return;
+    case v1::Run::STATE_STARTING:
+      if (began) progress_.Step("load", 0, 0, "");
+      return;
+    case v1::Run::STATE_RUNNING:
+      if (!began && run_.updates_done() == before.updates_done()) return;
+      progress_.End(true);
+      if (run_.updates_done() < run_.updates_total()) progress_.Step(PhaseLabel("select", run_), 0, 0, "");
+      return;
+    case v1::Run::STATE_SAVING:
+      if (began) progress_.Step("save", 0, 0, "");
       return;
     case v1::Run::STATE_CANCELLING:
     case v1::Run::STATE_RECOVERING:
+      if (!began) return;
       progress_.End(false);
       progress_.Line(absl::StrCat(run_.name(), " is ", StateName(run_.state()), ": ", run_.state_reason()));
       return;

@@ -8,7 +8,8 @@
 
 namespace espalier::cli {
 
-// Shows the events of one run as progress. Not thread-safe.
+// Shows the events of one run as progress: load, select and verify of each update, report, save. States open and close
+// phases too, since a short one may end before any progress of it is told. Not thread-safe.
 class RunView {
  public:
   explicit RunView(Progress& progress) : progress_(progress) {}
@@ -22,8 +23,9 @@ class RunView {
   v1::Run run_;
 };
 
-// "load", "select 2/3": a phase in words, with the update where the recipe has several.
-std::string PhaseLabel(const v1::RunProgress& progress, const v1::Run& run);
+// "load", "select 2/3": a phase in words, with the update where the recipe has several. Empty for phases that are not
+// shown (count, vote).
+std::string PhaseLabel(const std::string& phase, const v1::Run& run);
 
 // What a terminal run means to its caller: OK where it succeeded, its error otherwise.
 absl::Status OutcomeOf(const v1::Run& run);

@@ -19,7 +19,7 @@ struct ClientOptions {
   std::string address = "127.0.0.1:4770";
   ConnectOptions connect;
   // Whole time of a unary call with all its retries.
-  absl::Duration call_timeout = absl::Seconds(60);
+  absl::Duration call_timeout = absl::Seconds(90);
   // Whole time of a report or a download.
   absl::Duration stream_timeout = absl::Minutes(30);
   // How long WatchRun tries to get a broken stream back.

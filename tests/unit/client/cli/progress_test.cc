@@ -108,13 +108,21 @@ TEST_F(ProgressTest, ShowsARunsEvents) {
   event.mutable_run()->set_updates_total(3);
   view.OnEvent(event);
   EXPECT_THAT(Take(), HasSubstr("need 4, have 3 idle"));
-  event.mutable_run()->set_state(v1::Run::STATE_RUNNING);
-  event.mutable_run()->set_updates_done(1);
-  event.mutable_progress()->set_phase("select");
-  event.mutable_progress()->set_done(1);
-  event.mutable_progress()->set_total(5);
-  event.mutable_progress()->set_unit("parameters");
+  event.mutable_run()->set_state(v1::Run::STATE_STARTING);
   view.OnEvent(event);
+  event.mutable_run()->set_state(v1::Run::STATE_RUNNING);
+  view.OnEvent(event);
+  EXPECT_EQ(Take(), "load: done in 0.00 s\n");
+  event.mutable_run()->set_updates_done(1);
+  view.OnEvent(event);
+  EXPECT_EQ(Take(), "select 1/3: done in 0.00 s\n");
+  for (const char* phase : {"select", "vote"}) {
+    event.mutable_progress()->set_phase(phase);
+    event.mutable_progress()->set_done(1);
+    event.mutable_progress()->set_total(5);
+    event.mutable_progress()->set_unit("parameters");
+    view.OnEvent(event);
+  }
   event.clear_progress();
   event.mutable_run()->set_state(v1::Run::STATE_FAILED);
   *event.mutable_run()->mutable_error() = ToProto(MakeError(v1::ERROR_REASON_WORKER_LOST, "rank 1 (w1) is gone"));
