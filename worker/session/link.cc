@@ -56,7 +56,7 @@ absl::Status Link::Run() {
     const absl::Duration delay = backoff.Next();
     LogWarn("session_lost", {{"coordinator", options_.coordinator},
                              {"why", std::string(ending.status.message())},
-                             {"retry_in", absl::FormatDuration(delay)}});
+                             {"retry_in", absl::FormatDuration(absl::Trunc(delay, absl::Milliseconds(1)))}});
     if (!Pause(delay)) return absl::OkStatus();
   }
 }
