@@ -164,8 +164,8 @@ TEST_F(WorkerTest, ARankKilledAtTheVoteLeavesNoHalfAdoptedMask) {
     for (const auto& session : sessions_) session->Send(update);
     const auto answer = sessions_[0]->Await(update.command_id());
     ASSERT_TRUE(answer);
-    EXPECT_EQ(testing::ReadFile(log), point + "@1\n");
     EXPECT_TRUE(sessions_[1]->AwaitEnd());
+    EXPECT_EQ(testing::ReadFile(log), point + "@1\n");
     // Rank 0 may have got the whole vote, and then has swapped: it alone cannot know. Without rank 1's ack the
     // coordinator voids the generation, and then nothing of it is left.
     if (!answer->status().ok()) {
