@@ -31,7 +31,7 @@ const v1::Operation* Find(const v1::Run& run, const std::string& name) {
 
 absl::StatusOr<v1::Run> FollowRun(Client& client, const std::string& name) {
   Progress progress = MakeProgress();
-  RunView view(progress);
+  RunView view(progress, /*show_queue=*/true);
   ESPALIER_RETURN_IF_ERROR(client.WatchRun(name, 0, [&](const v1::RunEvent& event) {
     view.OnEvent(event);
     return true;

@@ -54,7 +54,7 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   command
       ->add_option("--steps-per-epoch", options->steps_per_epoch,
                    "Optimizer steps of an epoch, for train stages whose times are in epochs")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("N");
   command->add_flag("--ignore-stored-masks", options->ignore_stored_masks,
                     "Do not look at masks that the checkpoint carries");

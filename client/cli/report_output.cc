@@ -8,8 +8,9 @@
 
 namespace espalier::cli {
 
-std::string ReportText(const SparsityReport& report) {
+std::string ReportText(const SparsityReport& report, int64_t max_rows) {
   ReportTableOptions options;
+  options.max_rows = max_rows;
   options.color = DetectTerminal(STDOUT_FILENO).color;
   return ReportTable(report.parameters, report.summary, &report.provenance, options);
 }

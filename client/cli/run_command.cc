@@ -19,6 +19,8 @@
 namespace espalier::cli {
 namespace {
 
+constexpr int64_t kTerminalRows = 20;
+
 struct Options {
   SpecOptions spec;
   bool json = false;
@@ -60,7 +62,14 @@ absl::StatusOr<int> Run(const Options& options) {
     std::cerr << ErrorText(result.status);
     return result.exit_code;
   }
-  std::cout << (options.json ? ReportJson(*result.report) : ReportText(*result.report));
+  if (options.json) {
+    std::cout << ReportJson(*result.report);
+  } else if (DetectTerminal(STDOUT_FILENO).interactive) {
+    // What fits on a screen; `espalier inspect` shows all of it again.
+    std::cout << "\n" << ReportText(*result.report, kTerminalRows) << "\n";
+  } else {
+    std::cout << ReportText(*result.report);
+  }
   std::cout.flush();
   progress.Line(Summary(*result.run));
   return kExitOk;

@@ -47,7 +47,11 @@ ClientOptions OptionsFor(const std::string& address) {
 }  // namespace
 
 RunSession::RunSession(RunSessionOptions options, StateDir& state, Progress& progress)
-    : options_(std::move(options)), state_(state), progress_(progress), view_(progress), signals_(TakeSignals()) {}
+    : options_(std::move(options)),
+      state_(state),
+      progress_(progress),
+      view_(progress, /*show_queue=*/false),
+      signals_(TakeSignals()) {}
 
 RunSession::~RunSession() {
   // Children first: a conductor that waits for one of them then ends.

@@ -43,7 +43,7 @@ void RunView::OnEvent(const v1::RunEvent& event) {
   const bool began = run_.state() != before.state();
   switch (run_.state()) {
     case v1::Run::STATE_QUEUED:
-      if (began && !run_.state_reason().empty())
+      if (show_queue_ && began && !run_.state_reason().empty())
         progress_.Line(absl::StrCat(run_.name(), " waits: ", run_.state_reason()));
       return;
     case v1::Run::STATE_STARTING:

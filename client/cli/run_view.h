@@ -12,7 +12,8 @@ namespace espalier::cli {
 // phases too, since a short one may end before any progress of it is told. Not thread-safe.
 class RunView {
  public:
-  explicit RunView(Progress& progress) : progress_(progress) {}
+  // `show_queue`: say what a queued run waits for.
+  RunView(Progress& progress, bool show_queue) : progress_(progress), show_queue_(show_queue) {}
 
   void OnEvent(const v1::RunEvent& event);
   // The run as of the last event that carried it.
@@ -20,6 +21,7 @@ class RunView {
 
  private:
   Progress& progress_;
+  const bool show_queue_;
   v1::Run run_;
 };
 

@@ -51,7 +51,7 @@ void AddRuns(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("runs", "List runs, newest first");
   const auto options = std::make_shared<Options>();
   command->add_option("--limit", options->limit, "At most so many")
-      ->check(CLI::Range(1, 1000000))
+      ->check(CLI::Range(1, 1000000).description(""))
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print the runs as JSON");

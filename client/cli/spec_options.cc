@@ -35,7 +35,7 @@ void AddModelOption(CLI::App& command, std::string& model) {
 
 void AddMaxShardOption(CLI::App& command, uint64_t& bytes) {
   command.add_option("--max-shard-size", bytes, "Largest file of the output, e.g. 500MB or 4GiB [5GB]")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true).description(""))
       ->type_name("SIZE");
 }
 
@@ -47,7 +47,7 @@ void AddSpecOptions(CLI::App& command, SpecOptions& options, bool output_require
           ->type_name("DIR");
   if (output_required) output->required();
   command.add_option("--workers", options.workers, "Ranks over which the model is sharded")
-      ->check(CLI::Range(1, 1024))
+      ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N")
       ->capture_default_str();
   command.add_flag("--hold", options.hold,

@@ -51,7 +51,7 @@ void AddWatch(CLI::App& app, Invocation& invocation) {
   command->add_option("run", options->run, "Run: runs/ID, or ID")->required()->type_name("RUN");
   command->add_flag("--json", options->json, "Print every event as a line of JSON");
   command->add_option("--from", options->from, "With --json: events after this revision, instead of a snapshot first")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("REVISION");
   AddCoordinatorOption(*command, options->coordinator);
   command->footer("Example:\n  espalier watch runs/7f3a --json | jq .message");

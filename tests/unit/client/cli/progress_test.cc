@@ -100,7 +100,7 @@ TEST_F(ProgressTest, PlainTextWithoutUtf8OrColour) {
 
 TEST_F(ProgressTest, ShowsARunsEvents) {
   Progress progress = Make(Terminal());
-  RunView view(progress);
+  RunView view(progress, /*show_queue=*/true);
   v1::RunEvent event;
   event.mutable_run()->set_name("runs/a");
   event.mutable_run()->set_state(v1::Run::STATE_QUEUED);
