@@ -100,14 +100,21 @@ void GroupCall::OnPage(int rank, const v1::ResultPage& page) {
 void GroupCall::OnProgress(int rank, const v1::CommandProgress& progress) {
   ranks_[static_cast<size_t>(rank)].progress = progress;
   if (!callbacks_.progress) return;
+  // Bytes add up; what ranks that have not told yet will add is taken to be as much. Every rank works on its part of each
+  // parameter, so there the slowest one tells how far all are.
   v1::CommandProgress sum = progress;
-  sum.set_done(0);
-  sum.set_total(0);
+  const bool bytes = progress.unit() == "bytes";
+  const auto ranks = static_cast<int64_t>(ranks_.size());
+  int64_t telling = 0, done = 0, total = 0;
   for (const Rank& each : ranks_) {
-    if (each.progress.phase() != sum.phase()) continue;
-    sum.set_done(sum.done() + each.progress.done());
-    sum.set_total(sum.total() + each.progress.total());
+    if (each.progress.phase() != progress.phase()) continue;
+    done = bytes ? done + each.progress.done()
+                 : std::min(telling == 0 ? each.progress.done() : done, each.progress.done());
+    total = bytes ? total + each.progress.total() : std::max(total, each.progress.total());
+    ++telling;
   }
+  sum.set_done(done);
+  sum.set_total(bytes ? total / telling * ranks + total % telling : total);
   callbacks_.progress(sum);
 }
 

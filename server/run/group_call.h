@@ -33,7 +33,7 @@ class GroupCall {
     std::function<void(std::vector<std::optional<RankAnswer>> answers)> ended;
     // The deadline passed with these ranks owing an answer. Called at most once, and then never `ended`.
     std::function<void(const std::vector<int>& missing)> expired;
-    // Sums over ranks of their last progress.
+    // Over all ranks, from the last progress of each.
     std::function<void(const v1::CommandProgress& sum)> progress;
   };
 
