@@ -60,9 +60,9 @@ class Parser {
  private:
   bool oneshot() const { return place_.run_type == v1::RUN_TYPE_ONESHOT; }
 
-  // A field that is needed. Silent where a misspelt form of it is reported.
-  void Missing(absl::string_view name, absl::string_view meaning) {
-    if (absl::c_linear_search(suggested_, name)) return;
+  // A field that is needed. Silent where a misspelt form of it, or of its other name, is reported.
+  void Missing(absl::string_view name, absl::string_view meaning, absl::string_view alias = "") {
+    if (absl::c_linear_search(suggested_, name) || absl::c_linear_search(suggested_, alias)) return;
     problems_.Add(place_.mark, fields_.FieldOf(name), absl::StrCat("is missing: ", meaning));
   }
 
@@ -100,6 +100,7 @@ class Parser {
       if (counts) fields_.Add("nm_counts", "means nothing without an N:M `mask_structure`");
       return;
     }
+    structure_wrong_ = true;
     const std::vector<absl::string_view> parts = absl::StrSplit(*text, ':');
     int64_t n = 0;
     int64_t m = 0;
@@ -119,6 +120,7 @@ class Parser {
                                                  " kept; say which with `nm_counts: zeroed` or `nm_counts: kept`"));
       return;
     }
+    structure_wrong_ = false;
     out_.keep = static_cast<int>(counts == "zeroed" ? m - n : n);
     out_.group = static_cast<int>(m);
   }
@@ -174,8 +176,8 @@ class Parser {
     if (oneshot()) NoEffect("leave_enabled", "in a one-shot stage");
     if (out_.structured()) {
       NOfM(name);
-    } else if (!fields_.Has(name)) {
-      Missing("final_sparsity", "the share of weights that become zero, from 0 to 1");
+    } else if (!fields_.Has(name) && !structure_wrong_) {
+      Missing("final_sparsity", "the share of weights that become zero, from 0 to 1", "sparsity");
     } else if (!once && out_.monotone && init && out_.final_sparsity && *init > *out_.final_sparsity) {
       fields_.Add("init_sparsity",
                   absl::StrCat("is ", init->ToString(), ", more than the final ", out_.final_sparsity->ToString(),
@@ -297,7 +299,7 @@ class Parser {
     FinalSparsity("sparsity");
     if (out_.structured()) {
       NOfM("sparsity");
-    } else if (node == nullptr) {
+    } else if (node == nullptr && !structure_wrong_) {
       Missing("sparsity", "the share of weights that become zero, from 0 to 1");
     } else if (out_.final_sparsity && out_.final_sparsity->zero()) {
       fields_.Add("sparsity", "is 0, and calibrated pruning needs more than that");
@@ -313,6 +315,7 @@ class Parser {
   FieldReader fields_;
   RecipeModifier out_;
   std::vector<std::string> suggested_;
+  bool structure_wrong_ = false;  // whether a sparsity is needed beside it cannot be told
 };
 
 }  // namespace

@@ -137,18 +137,19 @@ class Planner {
     if (!modifier.final_sparsity || modifier.structured() || modifier.allow_empty || resolved.positions.empty()) return;
     const Rational& sparsity = *modifier.final_sparsity;
     std::vector<std::string> emptied;
+    std::string first;
     if (modifier.method == v1::SELECTION_METHOD_GLOBAL_MAGNITUDE) {
       const int64_t elements = ElementsOf(resolved);
       if (TargetCount(sparsity, elements, modifier.rule) == elements) emptied.emplace_back("all of its parameters");
     } else if (sparsity < Rational(1)) {
       for (const int position : resolved.positions) {
         if (CountOf(modifier, position, sparsity) == model_.numel(position)) {
+          if (emptied.empty()) first = model_.at(position).name();
           emptied.push_back(Quote(model_.at(position).name()));
         }
       }
     }
     if (emptied.empty()) return;
-    const bool global = modifier.method == v1::SELECTION_METHOD_GLOBAL_MAGNITUDE;
     Problem problem;
     problem.reason = v1::ERROR_REASON_TARGET_UNPRUNABLE;
     problem.mark = modifier.sparsity_mark;
@@ -156,8 +157,7 @@ class Planner {
     problem.what = absl::StrCat("is ", Shorten(sparsity.ToString(), 40), ", which prunes every element of ",
                                 JoinLimited(emptied, ", ", kMaxNames),
                                 "; leave them out with `ignore`, or say `allow_empty: true`");
-    problem.metadata = {{"parameter", global ? "" : model_.at(resolved.positions[0]).name()},
-                        {"why", "every element would be pruned"}};
+    problem.metadata = {{"parameter", first}, {"why", "every element would be pruned"}};
     problems_.Add(std::move(problem));
   }
 

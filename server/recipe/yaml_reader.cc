@@ -164,7 +164,7 @@ class Builder : public YAML::EventHandler {
                     "merge keys (`<<`) are not read; write the fields out, or use an alias for a whole value"};
     }
     if (!frame.seen.insert(key.text).second) {
-      problems_.Add(key.mark, "", absl::StrCat("the key ", Quote(key.text), " comes twice in one mapping"));
+      problems_.Add(key.mark, key.text, "this key comes twice in one mapping");
     }
     frame.has_key = true;
     frame.node.key_marks.push_back(key.mark);
