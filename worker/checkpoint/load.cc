@@ -51,8 +51,10 @@ absl::StatusOr<ShardTable> LoadShards(const Checkpoint& checkpoint, int rank, in
   const auto& parameters = checkpoint.description().parameters();
   const auto range_of = [&](const v1::Parameter& p) { return RowShard(p.shape(), rank, world_size); };
   int64_t total = 0;
-  for (const v1::Parameter& p : parameters) total += range_of(p).size() * DtypeSize(p.dtype());
+  std::vector<int64_t> sizes;
+  for (const v1::Parameter& p : parameters) total += sizes.emplace_back(range_of(p).size() * DtypeSize(p.dtype()));
   ESPALIER_RETURN_IF_ERROR(CheckMemory(total));
+  ESPALIER_ASSIGN_OR_RETURN(std::vector<std::shared_ptr<Storage>> storages, Storage::AllocateAll(sizes));
 
   struct Read {
     size_t parameter;
@@ -64,7 +66,7 @@ absl::StatusOr<ShardTable> LoadShards(const Checkpoint& checkpoint, int rank, in
   for (int i = 0; i < parameters.size(); ++i) {
     const ShardRange range = range_of(parameters[i]);
     const int64_t size = DtypeSize(parameters[i].dtype());
-    ESPALIER_ASSIGN_OR_RETURN(std::shared_ptr<Storage> storage, Storage::Allocate(range.size() * size));
+    std::shared_ptr<Storage>& storage = storages[static_cast<size_t>(i)];
     for (int64_t at = 0; at < range.size() * size; at += kReadBytes) {
       reads.push_back({static_cast<size_t>(i), range.begin * size + at,
                        storage->bytes().subspan(static_cast<size_t>(at), static_cast<size_t>(kReadBytes))});

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -15,16 +17,19 @@ class Storage {
  public:
   // LIMIT_EXCEEDED when the machine does not give the memory. Zero bytes are fine.
   static absl::StatusOr<std::shared_ptr<Storage>> Allocate(int64_t bytes);
-  ~Storage();
+  // One storage for each size, in one mapping: a model of many small tensors gets large pages, too. The memory goes back
+  // when the last of them is gone.
+  static absl::StatusOr<std::vector<std::shared_ptr<Storage>>> AllocateAll(absl::Span<const int64_t> sizes);
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  absl::Span<std::byte> bytes() { return {data_, static_cast<size_t>(size_)}; }
-  absl::Span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  absl::Span<std::byte> bytes() { return {data(), static_cast<size_t>(size_)}; }
+  absl::Span<const std::byte> bytes() const { return {data(), static_cast<size_t>(size_)}; }
 
  private:
-  Storage(std::byte* data, int64_t size) : data_(data), size_(size) {}
-  std::byte* const data_;
+  Storage(std::shared_ptr<std::byte> data, int64_t size) : memory_(std::move(data)), size_(size) {}
+  std::byte* data() const { return memory_.get(); }
+  const std::shared_ptr<std::byte> memory_;
   const int64_t size_;
 };
 

@@ -29,6 +29,21 @@ TEST(StorageTest, NothingIsFine) {
   EXPECT_TRUE(storage->bytes().empty());
 }
 
+TEST(StorageTest, OneMappingServesMany) {
+  const std::vector<int64_t> sizes = {3, 0, 65, 2 << 20};
+  ASSERT_OK_AND_ASSIGN(auto all, Storage::AllocateAll(sizes));
+  ASSERT_EQ(all.size(), sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(all[i]->bytes().size(), static_cast<size_t>(sizes[i]));
+    for (std::byte& b : all[i]->bytes()) b = static_cast<std::byte>(i + 1);
+  }
+  // One outlives the others, and none wrote over another.
+  const std::shared_ptr<Storage> last = all[2];
+  for (const std::byte b : all[0]->bytes()) EXPECT_EQ(b, std::byte{1});
+  all.clear();
+  for (const std::byte b : last->bytes()) EXPECT_EQ(b, std::byte{3});
+}
+
 TEST(StorageTest, SaysWhenTheMachineHasNoSuchMemory) {
   EXPECT_THAT(Storage::Allocate(int64_t{1} << 60),
               HasReason(v1::ERROR_REASON_LIMIT_EXCEEDED, ::testing::HasSubstr("1152921504606846976 bytes")));
