@@ -99,8 +99,7 @@ void Embedded::Stop(absl::Duration grace) {
 
 std::string DescribeEnd(ChildProcess& child) {
   const auto& exit = child.Poll();
-  std::string text =
-      absl::StrCat("the ", child.name(), " (pid ", child.pid(), ") ", exit ? exit->Describe() : "is running");
+  std::string text = absl::StrCat(child.name(), " (pid ", child.pid(), ") ", exit ? exit->Describe() : "is running");
   const std::string tail = TailOf(child.log_path(), kTailLines);
   if (!tail.empty()) absl::StrAppend(&text, "; its log ends with:\n  ", absl::StrReplaceAll(tail, {{"\n", "\n  "}}));
   return text;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/lib/client.h"
@@ -37,10 +38,13 @@ void RunView::OnEvent(const v1::RunEvent& event) {
   if (event.has_progress()) {
     const v1::RunProgress& progress = event.progress();
     const std::string label = PhaseLabel(progress.phase(), run_);
-    if (!label.empty()) progress_.Step(label, progress.done(), progress.total(), progress.unit());
+    // Of a held run others ask for reports, and nothing tells here when those end.
+    if (!label.empty() && !(held_ && label == "report"))
+      progress_.Step(label, progress.done(), progress.total(), progress.unit());
     return;
   }
   const bool began = run_.state() != before.state();
+  if (event.type() == "ReportMade" || event.type() == "OperationEnded") progress_.End(true);
   switch (run_.state()) {
     case v1::Run::STATE_QUEUED:
       if (show_queue_ && began && !run_.state_reason().empty())
@@ -50,6 +54,11 @@ void RunView::OnEvent(const v1::RunEvent& event) {
       if (began) progress_.Step("load", 0, 0, "");
       return;
     case v1::Run::STATE_RUNNING:
+      if (!held_ && absl::StartsWith(run_.state_reason(), "held")) {
+        held_ = true;
+        progress_.End(true);
+        progress_.Line(absl::StrCat(run_.name(), " is ", run_.state_reason()));
+      }
       if (!began && run_.updates_done() == before.updates_done()) return;
       progress_.End(true);
       if (run_.updates_done() < run_.updates_total()) progress_.Step(PhaseLabel("select", run_), 0, 0, "");

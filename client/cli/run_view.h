@@ -23,6 +23,8 @@ class RunView {
   Progress& progress_;
   const bool show_queue_;
   v1::Run run_;
+  // All stages are done and the run waits for FinishRun.
+  bool held_ = false;
 };
 
 // "load", "select 2/3": a phase in words, with the update where the recipe has several. Empty for phases that are not

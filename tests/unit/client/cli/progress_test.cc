@@ -124,10 +124,22 @@ TEST_F(ProgressTest, ShowsARunsEvents) {
     view.OnEvent(event);
   }
   event.clear_progress();
+  event.set_type("ReportMade");
+  view.OnEvent(event);
+  EXPECT_EQ(Take(), "select 2/3: 5 parameters in 0.00 s\n");
+  event.set_type("StateChanged");
+  event.mutable_run()->set_state_reason("held; finish ends it");
+  view.OnEvent(event);
+  EXPECT_EQ(Take(), "runs/a is held; finish ends it\n");
+  event.mutable_progress()->set_phase("report");
+  view.OnEvent(event);
+  event.mutable_progress()->set_phase("save");
+  view.OnEvent(event);
+  event.clear_progress();
   event.mutable_run()->set_state(v1::Run::STATE_FAILED);
   *event.mutable_run()->mutable_error() = ToProto(MakeError(v1::ERROR_REASON_WORKER_LOST, "rank 1 (w1) is gone"));
   view.OnEvent(event);
-  EXPECT_EQ(Take(), "select 2/3: stopped at 1 / 5 parameters\n");
+  EXPECT_EQ(Take(), "save: stopped\n");
   EXPECT_THAT(OutcomeOf(view.run()),
               espalier::testing::HasReason(v1::ERROR_REASON_WORKER_LOST, HasSubstr("runs/a FAILED: rank 1 (w1)")));
 }
