@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import Cluster, Tensor, espalier, make_checkpoint, recipe, tree
+from harness import Cluster, Tensor, espalier, make_checkpoint, messages, recipe, tree, wait_until
 
 TOTAL, PRUNABLE, SPARSE, PERCENT = 15_191_712, 15_187_968, 2_322_540, 15.291973225121358
 MASKED = (
@@ -54,8 +54,17 @@ def dense_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def held_run(cluster: Cluster, path: Path, model: Path, workers: int) -> str:
     """Submits a run that is held, waits until its stages are done, and returns its name."""
-    out = cluster.cli("submit", path, "--model", model, "--workers", str(workers), "--hold", "--wait", "--json").out
-    return json.loads(out)["name"]
+    out = cluster.cli("submit", path, "--model", model, "--workers", str(workers), "--hold", "--json").out
+    name: str = json.loads(out)["name"]
+    pb, state = messages("sparsification_service"), messages("resources").Run.State
+
+    def held() -> bool:
+        run = cluster.service().GetRun(pb.GetRunRequest(name=name), timeout=10)
+        assert run.state != state.Value("STATE_FAILED"), run.error.message
+        return bool(run.HasField("sparsity"))
+
+    wait_until(held, 60, lambda: "the run is not held\n" + cluster.all_logs())
+    return name
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -93,16 +102,31 @@ def test_inspect_gives_the_founding_figures(sparse_model: Path) -> None:
 
 
 def test_a_corrupted_gather_changes_gather_alone(tmp_path: Path, sparse_model: Path) -> None:
+    """One layer is masked, so that the corrupted chunk is of a parameter for which nothing is planned."""
+    hold = 'ConstantPruningModifier: {targets: ["model.layers.5.self_attn.q_proj.weight"]}'
     fault_log = tmp_path / "faults"
     env = {"ESPALIER_FAULT": "gather_chunk=corrupt", "ESPALIER_FAULT_LOG": str(fault_log)}
     program = "espalier-worker-faults"
     with Cluster(tmp_path / "cluster", workers=2, lease="15s", worker_program=program, worker_env={-1: env}) as cluster:
-        run = held_run(cluster, recipe(tmp_path, "hold", f"ConstantPruningModifier: {{{TARGETS}}}"), sparse_model, 2)
+        run = held_run(cluster, recipe(tmp_path, "hold", hold), sparse_model, 2)
         counts = json.loads(cluster.cli("report", run, "--mode", "shard-counts", "--json").out)
         gather = json.loads(cluster.cli("report", run, "--mode", "gather", "--json").out)
     assert "gather_chunk" in fault_log.read_text()
     assert counts["params_summary"]["sparse"] == SPARSE
     assert gather["params_summary"]["sparse"] != SPARSE
+
+
+def test_a_gather_that_contradicts_the_plan_ends_the_run(tmp_path: Path, sparse_model: Path) -> None:
+    env = {"ESPALIER_FAULT": "gather_chunk=corrupt", "ESPALIER_FAULT_LOG": str(tmp_path / "faults")}
+    program = "espalier-worker-faults"
+    with Cluster(tmp_path / "cluster", workers=2, lease="15s", worker_program=program, worker_env={-1: env}) as cluster:
+        run = held_run(cluster, recipe(tmp_path, "hold", f"ConstantPruningModifier: {{{TARGETS}}}"), sparse_model, 2)
+        report = cluster.cli("report", run, "--mode", "gather", "--json", check=False)
+        assert report.code != 0
+        assert "is not in the live tensor" in report.err
+        watched = cluster.cli("watch", run, check=False)
+    assert watched.code == 4
+    assert "MASK_NOT_EFFECTIVE" in watched.err
 
 
 FIFTY = f"MagnitudePruningModifier: {{{TARGETS}, final_sparsity: 0.5}}"
