@@ -9,6 +9,8 @@ export ESPALIER_DEPS=$DEPS
 SMOLLM2=$DEPS/models/SmolLM2-135M-Instruct
 
 export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+# Paths below the checkout are hashed as relative ones, so that a second clone finds what the first compiled.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR-$ROOT} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR-1}
 export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-$DEPS}/.cache}/ccache}
 # A precompiled header made again is no reason to compile again what includes it.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}
