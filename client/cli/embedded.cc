@@ -53,7 +53,7 @@ absl::StatusOr<std::string> ReadAddress(int pipe, ChildProcess& coordinator, int
 absl::StatusOr<std::unique_ptr<Embedded>> Embedded::Start(const EmbeddedOptions& options, const StateDir& state,
                                                           int interrupt_fd, int& exit_code) {
   ESPALIER_ASSIGN_OR_RETURN(const std::string coordinator, FindProgram("espalier-coordinator"));
-  ESPALIER_ASSIGN_OR_RETURN(const std::string worker, FindProgram(options.worker_program));
+  ESPALIER_ASSIGN_OR_RETURN(const std::string worker, FindProgram("espalier-worker"));
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return MakeError(v1::ERROR_REASON_INVARIANT, absl::StrCat("pipe: errno ", errno), {{"what", "pipe"}});

@@ -18,7 +18,6 @@ struct EmbeddedOptions {
   // Empty: the coordinator's own default.
   std::string lease;
   // Name of the worker's program, without folders.
-  std::string worker_program = "espalier-worker";
 };
 
 // A coordinator and its workers as child processes on this machine. Not thread-safe; made and destroyed by the thread

@@ -49,8 +49,6 @@ absl::StatusOr<int> Run(const Options& options) {
                             : options.spec.hold     ? ClientOptions().address
                                                     : session.embedded.listen;
   session.embedded.lease = options.lease;
-  // Tests put a worker with fault points in.
-  if (const char* program = getenv("ESPALIER_WORKER_PROGRAM")) session.embedded.worker_program = program;
   session.announce = options.spec.hold || !options.listen.empty();
 
   ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<StateDir> state, StateDir::Open(options.state_dir));

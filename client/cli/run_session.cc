@@ -40,7 +40,7 @@ ClientOptions OptionsFor(const std::string& address) {
   options.address = address;
   options.call_timeout = absl::Seconds(90);
   // The coordinator is a child on this machine: if it is gone, its pidfd says so.
-  options.resume_timeout = absl::Seconds(10);
+  options.resume_timeout = absl::Seconds(2);
   return options;
 }
 
@@ -119,6 +119,12 @@ void RunSession::Supervise() {
                                       absl::StrCat(ended_.front()->name(), " ended and the run did not; see the logs"),
                                       {{"worker", ended_.front()->name()}}));
     }
+    if (!done_ && absl::Now() >= begin_by_ && Queued()) {
+      Fail(MakeError(v1::ERROR_REASON_WORKERS_MISSING,
+                     absl::StrCat("not all of ", Count(options_.embedded.workers, "worker"), " have connected within ",
+                                  absl::FormatDuration(kWorkerTimeout), "; see their logs in ", state_.path()),
+                     {{"need", absl::StrCat(options_.embedded.workers)}}));
+    }
     progress_.Tick();
   }
 }
@@ -159,6 +165,7 @@ void RunSession::OnNews() {
   if (!news) return;
   if (auto* created = std::get_if<RunCreated>(&*news)) {
     result_.run = created->run;
+    begin_by_ = absl::Now() + kWorkerTimeout;
     const v1::PlanSummary& plan = created->run.plan();
     progress_.Line(absl::StrCat(created->run.name(), ": ", Thousands(plan.pruned_parameters()), " of ",
                                 Count(plan.model_parameters(), "parameter"), ", ",
@@ -174,6 +181,11 @@ void RunSession::OnNews() {
   }
 }
 
+bool RunSession::Queued() const {
+  if (!result_.run) return false;
+  return (view_.run().name().empty() ? *result_.run : view_.run()).state() == v1::Run::STATE_QUEUED;
+}
+
 void RunSession::OnChildren() {
   if (embedded_->coordinator().Poll()) {
     result_.exit_code = kExitFailed;
@@ -184,7 +196,8 @@ void RunSession::OnChildren() {
   for (const auto& worker : embedded_->workers()) {
     if (!worker->Poll() || std::find(ended_.begin(), ended_.end(), worker.get()) != ended_.end()) continue;
     ended_.push_back(worker.get());
-    if (result_.run) {
+    // A run in the queue waits for a worker that will not come.
+    if (result_.run && !Queued()) {
       progress_.Line(absl::StrCat(worker->name(), " (pid ", worker->pid(), ") ", worker->Poll()->Describe()));
       verdict_ = std::min(verdict_, absl::Now() + kVerdict);
     } else {

@@ -49,6 +49,7 @@ class RunSession {
   void OnSignal();
   void OnNews();
   void OnChildren();
+  bool Queued() const;
   void CancelRun(const std::string& name);
   void Fail(absl::Status status);
 
@@ -67,6 +68,8 @@ class RunSession {
   bool stop_at_once_ = false;
   // When to stop waiting for the coordinator's verdict after a worker has ended, or after a cancel.
   absl::Time verdict_ = absl::InfiniteFuture();
+  // When all workers of a run that was made must have connected.
+  absl::Time begin_by_ = absl::InfiniteFuture();
   // Workers that ended by themselves.
   std::vector<ChildProcess*> ended_;
 };

@@ -197,10 +197,14 @@ class Outcome:
 
 
 def espalier(
-    *args: str | Path, env: Mapping[str, str] | None = None, timeout: float = 300, check: bool = True
+    *args: str | Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 300,
+    check: bool = True,
+    program: Path = BIN / "espalier",
 ) -> Outcome:
     done = subprocess.run(
-        [BIN / "espalier", *map(str, args)],
+        [program, *map(str, args)],
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,

@@ -1,7 +1,10 @@
 """Workers killed and stopped at named points: FAILED with rank and reason inside the lease, and nothing mixed."""
 
 import json
+import os
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 from harness import (
+    BIN,
     SMOLLM2,
     Cluster,
     Tensor,
@@ -112,11 +116,6 @@ def test_a_lost_worker_fails_the_run(tmp_path: Path, point: str, action: str) ->
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    import os
-    import subprocess
-
-    from harness import BIN
-
     output = tmp_path / "out"
     path = recipe(tmp_path, "half", 'MagnitudePruningModifier: {targets: ["re:.*_proj.weight"], final_sparsity: 0.5}')
     with (tmp_path / "log").open("w") as log:
@@ -143,11 +142,6 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: signal.Signal
 
 
 def test_a_killed_command_takes_its_children_with_it(tmp_path: Path) -> None:
-    import os
-    import subprocess
-
-    from harness import BIN
-
     path = recipe(tmp_path, "hold", 'ConstantPruningModifier: {targets: ["re:l.*"]}')
     with (tmp_path / "log").open("w") as log:
         command = subprocess.Popen(
@@ -194,8 +188,13 @@ def test_a_stopped_worker_of_espalier_run(tmp_path: Path) -> None:
     path = recipe(tmp_path, "half", 'MagnitudePruningModifier: {targets: ["re:l.*"], final_sparsity: 0.5}')
     arguments = ("--model", model(tmp_path / "model"), "--output", tmp_path / "out", "--workers", "2", "--lease", "2s")
     start = time.monotonic()
-    environment = {**env, "ESPALIER_WORKER_PROGRAM": "espalier-worker-faults", "TMPDIR": str(tmp_path)}
-    done = espalier("run", path, *arguments, env=environment, check=False, timeout=60)
+    programs = tmp_path / "bin"  # children are found beside the command
+    programs.mkdir()
+    shutil.copy(BIN / "espalier", programs)
+    (programs / "espalier-coordinator").symlink_to(BIN / "espalier-coordinator")
+    (programs / "espalier-worker").symlink_to(BIN / "espalier-worker-faults")
+    environment = {**env, "TMPDIR": str(tmp_path)}
+    done = espalier("run", path, *arguments, env=environment, check=False, timeout=60, program=programs / "espalier")
     assert (tmp_path / "faults").exists(), done
     assert done.code == 1
     assert "rank 1" in done.err
