@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "proto/support/fault_point.h"
 #include "proto/support/status_macros.h"
 #include "worker/mask/kernels.h"
 #include "worker/report/gather_layout.h"
@@ -46,12 +45,6 @@ absl::StatusOr<CountList> CountShards(const ShardTable& shards, const MaskTable&
     options.progress(static_cast<int64_t>(counts.size()) / 2, total);
   }
   return counts;
-}
-
-// A test build spoils what was gathered when told to, so that a report is seen to come from there.
-void MaybeCorrupt(absl::Span<std::byte> gathered, int rank) {
-  if (gathered.empty() || FaultHit("gather_chunk", rank) != "corrupt") return;
-  for (std::byte& byte : gathered.subspan(0, size_t{1} << 16)) byte = ~byte;
 }
 
 // `words` are the masks of some ranges one after another, each in whole words.
@@ -100,7 +93,6 @@ class Gatherer {
     Counts counts;
     if (absl::Span<std::byte> full = Room(parts.value_bytes_total); parts.value_bytes_total > 0) {
       ESPALIER_RETURN_IF_ERROR(collective_.GatherTo(tag_, root_, shard.storage->bytes(), parts.value_bytes, full));
-      MaybeCorrupt(full, collective_.rank());
       if (at_root()) counts.zeros = CountZeros(shard.parameter->dtype(), full);
     }
     if (absl::Span<std::byte> packed = Room(parts.mask_bytes_total); parts.mask_bytes_total > 0) {
