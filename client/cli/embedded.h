@@ -17,7 +17,6 @@ struct EmbeddedOptions {
   std::string listen = "127.0.0.1:0";
   // Empty: the coordinator's own default.
   std::string lease;
-  // Name of the worker's program, without folders.
 };
 
 // A coordinator and its workers as child processes on this machine. Not thread-safe; made and destroyed by the thread
