@@ -397,10 +397,9 @@ void WorkerRegistry::SendVoid(const std::string& worker, const std::string& run,
   if (SessionLink* link = LinkOf(it->second)) link->Send(message);
 }
 
-bool WorkerRegistry::Owes(const std::string& worker, const std::string& incarnation, int64_t command_id) const {
+bool WorkerRegistry::IsPresent(const std::string& worker, const std::string& incarnation) const {
   const auto it = entries_.find(worker);
-  return it != entries_.end() && it->second.hello.incarnation() == incarnation &&
-         it->second.pending.contains(command_id);
+  return it != entries_.end() && it->second.hello.incarnation() == incarnation && !it->second.lease.lost;
 }
 
 LeaseVerdict WorkerRegistry::VerdictOf(const std::string& worker) const {

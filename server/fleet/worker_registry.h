@@ -83,8 +83,8 @@ class WorkerRegistry {
 
   void SendVoid(const std::string& worker, const std::string& run, int64_t generation, const std::string& reason);
 
-  // True when this worker, in this incarnation, was given this command and has not ended it.
-  bool Owes(const std::string& worker, const std::string& incarnation, int64_t command_id) const;
+  // True when this is the process of that name that counts: known, not replaced and not lost.
+  bool IsPresent(const std::string& worker, const std::string& incarnation) const;
 
   // STATE_UNSPECIFIED for an unknown one.
   LeaseVerdict VerdictOf(const std::string& worker) const;

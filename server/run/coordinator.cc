@@ -154,7 +154,7 @@ absl::StatusOr<std::shared_ptr<UploadRelay>> Coordinator::FindUpload(const v1::U
                      absl::StrCat("nobody waits for the upload of command ", first.command_id()),
                      {{"operation", absl::StrCat(first.command_id())}});
   }
-  if (!registry_.Owes(first.worker(), first.incarnation(), first.command_id())) {
+  if (!registry_.IsPresent(first.worker(), first.incarnation())) {
     return MakeError(v1::ERROR_REASON_GENERATION_STALE,
                      absl::StrCat("upload of worker ", first.worker(), " in incarnation ", first.incarnation(),
                                   ", which was not asked for it"),

@@ -25,13 +25,19 @@ v1::Operation* FindOperation(v1::Run& run, const std::string& name) {
   return nullptr;
 }
 
-// Drops the oldest that has ended.
-void MakeRoom(v1::Run& run) {
-  if (run.operations_size() < kKeptOperations) return;
+// Room for one more: drops the oldest that has ended. LIMIT_EXCEEDED when all still run.
+absl::Status MakeRoom(v1::Run& run) {
   auto& all = *run.mutable_operations();
+  if (all.size() < kKeptOperations) return absl::OkStatus();
   const auto ended = std::find_if(all.begin(), all.end(),
                                   [](const v1::Operation& o) { return o.state() != v1::Operation::STATE_RUNNING; });
-  if (ended != all.end()) all.erase(ended);
+  if (ended == all.end()) {
+    return MakeError(v1::ERROR_REASON_LIMIT_EXCEEDED,
+                     absl::StrCat(run.name(), " has ", kKeptOperations, " saves in its queue; wait for one to end"),
+                     {{"limit", absl::StrCat(kKeptOperations)}, {"value", "operations"}});
+  }
+  all.erase(ended);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -201,6 +207,9 @@ void RunDriver::EndGather() {
 absl::StatusOr<v1::Operation> RunDriver::Save(const v1::SaveCheckpointRequest& request, const ExtraRows& extra) {
   absl::Status status = MustRun("save it");
   if (!status.ok()) return status;
+  v1::Run with_room = run();
+  status = MakeRoom(with_room);
+  if (!status.ok()) return status;
   const std::string id = absl::StrCat("s", NewUuid().substr(24));
   v1::Operation operation;
   operation.set_name(OperationName(run().name(), id));
@@ -210,7 +219,7 @@ absl::StatusOr<v1::Operation> RunDriver::Save(const v1::SaveCheckpointRequest& r
   status = Commit(
       {"OperationStarted", absl::StrCat("saving to ", request.path()), {}},
       [&](v1::Run& run) {
-        MakeRoom(run);
+        *run.mutable_operations() = with_room.operations();
         *run.add_operations() = operation;
       },
       extra);

@@ -205,7 +205,6 @@ class RunDriver {
   std::function<void(Answers)> call_done_;
   std::function<void(const absl::Status&)> call_soft_;
   std::vector<std::pair<int, absl::Status>> errors_;
-  std::vector<v1::Heartbeat> beats_;  // when the first error came
   EventLoop::TimerId blame_timer_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
   std::string last_phase_;

@@ -71,7 +71,6 @@ void RunDriver::Call(const std::vector<std::optional<v1::Command>>& commands, ab
   call_done_ = std::move(done);
   call_soft_ = std::move(soft);
   errors_.clear();
-  beats_.clear();
   last_phase_.clear();
   GroupCall::Callbacks callbacks;
   callbacks.error = [this](int rank, const absl::Status& status) { OnRankError(rank, status); };
@@ -88,9 +87,6 @@ void RunDriver::OnRankError(int rank, const absl::Status& status) {
                          {"rank", absl::StrCat(rank)},
                          {"worker", workers_[static_cast<size_t>(rank)]},
                          {"error", std::string(status.message())}});
-  if (errors_.empty()) {
-    for (const std::string& worker : workers_) beats_.push_back(around_.registry.HeartbeatOf(worker));
-  }
   errors_.emplace_back(rank, status);
   if (IsSymptom(status)) {
     for (size_t r = 0; r < workers_.size(); ++r) {
@@ -195,18 +191,19 @@ absl::Status RunDriver::Verdict() const {
   const auto best = std::min_element(errors_.begin(), errors_.end(), [](const auto& a, const auto& b) {
     return std::pair(Distance(a.second), a.first) < std::pair(Distance(b.second), b.first);
   });
-  if (!IsSymptom(best->second) || beats_.empty()) return NameRank(best->first, best->second);
-  // Everybody is there and somebody was waited for: the lowest collective names who was late.
-  const auto [low, high] = std::minmax_element(beats_.begin(), beats_.end(), [](const auto& a, const auto& b) {
-    return a.collective_sequence() < b.collective_sequence();
-  });
   const absl::Status named = NameRank(best->first, best->second);
-  if (low->collective_sequence() == high->collective_sequence()) return named;
-  const auto late = static_cast<size_t>(low - beats_.begin());
+  const std::vector<int> owing = call_ == nullptr ? std::vector<int>() : call_->Owing();
+  if (!IsSymptom(named) || owing.empty()) return named;
+  // Everybody is there, and somebody was waited for: of those that still owe an answer the one at the lowest collective.
+  const auto sequence = [this](int rank) {
+    return around_.registry.HeartbeatOf(workers_[static_cast<size_t>(rank)]).collective_sequence();
+  };
+  const int late =
+      *std::min_element(owing.begin(), owing.end(), [&](int a, int b) { return sequence(a) < sequence(b); });
   return MakeError(v1::ERROR_REASON_COLLECTIVE_TIMEOUT,
-                   absl::StrCat("rank ", late, " (", workers_[late], ") was missing in collective ",
-                                low->collective_sequence() + 1, "; ", named.message()),
-                   {{"ranks", absl::StrCat(late)}, {"operation", low->operation()}});
+                   absl::StrCat("rank ", late, " (", workers_[static_cast<size_t>(late)],
+                                ") was missing after collective ", sequence(late), "; ", named.message()),
+                   {{"ranks", absl::StrCat(late)}, {"operation", call_->operation()}});
 }
 
 void RunDriver::OnSuspect(const std::string& worker, const std::string& reason) {
