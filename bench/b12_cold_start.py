@@ -23,7 +23,7 @@ def bare_start(binaries: Path) -> float:
 
 
 def to_committed(binaries: Path, model: Path, recipe: Path) -> float:
-    """Seconds until the run prints that its last update is committed."""
+    """Seconds until the run says that its masks are selected, voted for and proved: the line of the phase `select`."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as output:
         arguments = ["--model", str(model), "--output", f"{output}/out", "--workers", "2"]
@@ -36,7 +36,7 @@ def to_committed(binaries: Path, model: Path, recipe: Path) -> float:
             lines = []
             for line in run.stdout:
                 lines.append(line)
-                if not committed and "committed" in line:
+                if not committed and line.startswith("select:"):
                     committed = time.perf_counter() - start
         if run.returncode != 0 or not committed:
             sys.exit(f"b12: the run did not say that its masks were committed:\n{''.join(lines)}")
