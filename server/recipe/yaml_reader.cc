@@ -272,7 +272,7 @@ std::optional<YamlNode> ReadYaml(absl::string_view text, Problems& problems) {
     }
     Builder rest(problems);
     if (parser.HandleNextDocument(rest)) {
-      problems.Add({}, "", "there is more than one YAML document in the text; a recipe is one");
+      problems.Add({}, "", "not YAML: the text goes on after the end of the recipe");
       return std::nullopt;
     }
     return builder.TakeRoot();
