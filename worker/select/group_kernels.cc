@@ -49,8 +49,7 @@ void PruneGroupsOf(const uint8_t* elements, size_t count, T nan, T at_least, con
   const Elements<T> d;
   const hn::Repartition<uint8_t, decltype(d)> bytes;
   ForEachWord<T>(elements, 0, count, [&](size_t w, const uint8_t* at, uint64_t valid) {
-    uint64_t pruned = 0;
-    for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
+    const uint64_t pruned = WordOfMasks<T>([&](size_t i) {
       // Keys as in groups.h: 0 comes first, 1 is zero.
       auto keys = hn::Add(LoadImages<T>(d, at + i * sizeof(T), nan), hn::Set(d, T{1}));
       if (first != nullptr) keys = hn::IfThenElseZero(MaskFromBits(d, first[w] >> i), keys);
@@ -63,9 +62,8 @@ void PruneGroupsOf(const uint8_t* elements, size_t count, T nan, T at_least, con
         before = hn::Sub(before, hn::VecFromMask(d, comes_before));
       }
       // Zeros go even where they are more than the structure asks for; nothing else can then come before them.
-      const auto go = hn::Or(hn::Lt(before, hn::Set(d, at_least)), hn::Lt(keys, hn::Set(d, T{2})));
-      pruned |= BitsFromMask(d, go) << i;
-    }
+      return hn::Or(hn::Lt(before, hn::Set(d, at_least)), hn::Lt(keys, hn::Set(d, T{2})));
+    });
     keep[w] &= ~(pruned & valid);
   });
 }

@@ -23,25 +23,26 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 uint64_t BelowBits(const uint8_t* from, T bound, T nan) {
   const Elements<T> d;
-  uint64_t bits = 0;
-  for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
-    const auto images = LoadImages<T>(d, from + i * sizeof(T), nan);
-    bits |= BitsFromMask(d, hn::Lt(images, hn::Set(d, bound))) << i;
-  }
-  return bits;
+  return WordOfMasks<T>(
+      [&](size_t i) { return hn::Lt(LoadImages<T>(d, from + i * sizeof(T), nan), hn::Set(d, bound)); });
 }
 
-// Bits of the 64 elements at `from` whose image lies in [low, high).
+// Bits of the 64 elements at `from` whose image equals `value`.
+template <class T>
+uint64_t EqualBits(const uint8_t* from, T value, T nan) {
+  const Elements<T> d;
+  return WordOfMasks<T>(
+      [&](size_t i) { return hn::Eq(LoadImages<T>(d, from + i * sizeof(T), nan), hn::Set(d, value)); });
+}
+
+// Bits of the 64 elements at `from` whose image lies in [low, last].
 template <class T>
 uint64_t WithinBits(const uint8_t* from, T low, T last, T nan) {
   const Elements<T> d;
-  uint64_t bits = 0;
-  for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
+  return WordOfMasks<T>([&](size_t i) {
     const auto images = LoadImages<T>(d, from + i * sizeof(T), nan);
-    const auto outside = hn::Or(hn::Lt(images, hn::Set(d, low)), hn::Gt(images, hn::Set(d, last)));
-    bits |= BitsFromMask(d, hn::Not(outside)) << i;
-  }
-  return bits;
+    return hn::Not(hn::Or(hn::Lt(images, hn::Set(d, low)), hn::Gt(images, hn::Set(d, last))));
+  });
 }
 
 template <class T>
@@ -50,7 +51,7 @@ void CountAtOf(const uint8_t* elements, size_t count, T threshold, T nan, const 
   ForEachWord<T>(elements, 0, count, [&](size_t w, const uint8_t* at, uint64_t valid) {
     const uint64_t counted = first == nullptr ? valid : valid & first[w];
     below += std::popcount(BelowBits<T>(at, threshold, nan) & counted);
-    equal += std::popcount(WithinBits<T>(at, threshold, threshold, nan) & counted);
+    equal += std::popcount(EqualBits<T>(at, threshold, nan) & counted);
   });
 }
 
@@ -64,7 +65,7 @@ void BuildMaskOf(const uint8_t* elements, size_t count, T threshold, T nan, int6
     ForEachWord<T>(elements, 0, count, [&](size_t w, const uint8_t* at, uint64_t valid) {
       if (kept_ties == 0) return;
       const uint64_t open = first == nullptr ? valid : valid & first[w];
-      uint64_t ties = WithinBits<T>(at, threshold, threshold, nan) & open;
+      uint64_t ties = EqualBits<T>(at, threshold, nan) & open;
       const int64_t found = std::popcount(ties);
       if (found <= kept_ties) {
         kept_ties -= found;
@@ -85,14 +86,14 @@ void BuildMaskOf(const uint8_t* elements, size_t count, T threshold, T nan, int6
 }
 
 template <class T>
-void AddWithinOf(const uint8_t* elements, size_t count, T low, T last, T nan, int shift, int64_t* bins) {
+void AddWithinOf(const uint8_t* elements, size_t count, T low, T last, T nan, int shift, Histogram& histogram) {
   using U = std::make_unsigned_t<T>;
   ForEachWord<T>(elements, 0, count, [&](size_t, const uint8_t* at, uint64_t valid) {
     for (uint64_t bits = WithinBits<T>(at, low, last, nan) & valid; bits != 0; bits &= bits - 1) {
       T image;
       hwy::CopyBytes<sizeof(T)>(at + static_cast<size_t>(std::countr_zero(bits)) * sizeof(T), &image);
       image = std::min<T>(image & std::numeric_limits<T>::max(), nan);
-      ++bins[static_cast<U>(image - low) >> shift];
+      histogram.Add(static_cast<U>(image - low) >> shift, 1);
     }
   });
 }
@@ -118,10 +119,10 @@ void BuildMaskWords(size_t width, const uint8_t* elements, size_t count, uint64_
 }
 
 void AddWithinWords(size_t width, const uint8_t* elements, size_t count, uint64_t low, uint64_t last, uint64_t nan,
-                    int shift, int64_t* bins) {
+                    int shift, Histogram& histogram) {
   const auto run = [&](auto type) {
     using T = decltype(type);
-    AddWithinOf<T>(elements, count, static_cast<T>(low), static_cast<T>(last), static_cast<T>(nan), shift, bins);
+    AddWithinOf<T>(elements, count, static_cast<T>(low), static_cast<T>(last), static_cast<T>(nan), shift, histogram);
   };
   width == 2 ? run(int16_t{}) : width == 4 ? run(int32_t{}) : run(int64_t{});
 }
@@ -190,7 +191,23 @@ void CountLeading(const uint8_t* elements, size_t count, uint32_t* lanes) {
 
 }  // namespace
 
-void Histogrammer::AddLeading(const Magnitudes& values, const RadixPass& pass, absl::Span<int64_t> bins) {
+// Moves a stretch of all lanes into the histogram.
+void Histogrammer::MergeLanes(size_t stretch, size_t nan_bin, Histogram& histogram) {
+  uint32_t* lanes[kLanes];
+  for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = lanes_.data() + lane * kLeadingBins + stretch;
+  uint32_t any = 0;
+  for (size_t i = 0; i < Histogram::kStretch; ++i) any |= lanes[0][i] | lanes[1][i] | lanes[2][i] | lanes[3][i];
+  if (any == 0) return;
+  const bool has_nans = stretch + Histogram::kStretch > nan_bin;
+  int64_t* const bins = histogram.Touch(std::min(stretch, nan_bin) / Histogram::kStretch);
+  for (size_t i = 0; i < Histogram::kStretch; ++i) {
+    const int64_t sum = int64_t{lanes[0][i]} + lanes[1][i] + lanes[2][i] + lanes[3][i];
+    bins[has_nans ? std::min(stretch + i, nan_bin) % Histogram::kStretch : i] += sum;
+  }
+  for (uint32_t* const lane : lanes) std::fill_n(lane, Histogram::kStretch, 0);
+}
+
+void Histogrammer::AddLeading(const Magnitudes& values, const RadixPass& pass, Histogram& histogram) {
   lanes_.resize(kLanes * kLeadingBins);
   const auto width = static_cast<size_t>(DtypeSize(values.dtype));
   const size_t count = values.bytes.size() / width;
@@ -205,20 +222,12 @@ void Histogrammer::AddLeading(const Magnitudes& values, const RadixPass& pass, a
     } else {
       CountLeading<uint64_t>(at, part, lanes_.data());
     }
-    const uint32_t* lane = lanes_.data();
-    const auto sum = [lane](size_t bin) {
-      return int64_t{lane[bin]} + lane[bin + kLeadingBins] + lane[bin + 2 * kLeadingBins] +
-             lane[bin + 3 * kLeadingBins];
-    };
-    for (size_t bin = 0; bin < nan_bin; ++bin) bins[bin] += sum(bin);
-    for (size_t bin = nan_bin; bin < kLeadingBins; ++bin) bins[nan_bin] += sum(bin);
-    std::fill(lanes_.begin(), lanes_.end(), 0);
+    for (size_t stretch = 0; stretch < kLeadingBins; stretch += Histogram::kStretch)
+      MergeLanes(stretch, nan_bin, histogram);
   }
 }
 
-void Histogrammer::Add(const Magnitudes& values, const RadixPass& pass, const Bitmask* first,
-                       absl::Span<int64_t> bins) {
-  assert(bins.size() == pass.bins());
+void Histogrammer::Add(const Magnitudes& values, const RadixPass& pass, const Bitmask* first, Histogram& histogram) {
   if (values.bytes.empty()) return;
   const uint64_t nan = values.format().nan;
   const uint64_t low = pass.prefix << (pass.width + pass.shift);
@@ -228,22 +237,22 @@ void Histogrammer::Add(const Magnitudes& values, const RadixPass& pass, const Bi
       using Reader = decltype(reader);
       for (int64_t i = 0; i < values.size(); ++i) {
         const auto image = ImageAt<Reader>(values.bytes, i, static_cast<typename Reader::Image>(nan));
-        if (image >= low && image <= last && !Pruned(first, i)) ++bins[(image - low) >> pass.shift];
+        if (image >= low && image <= last && !Pruned(first, i)) histogram.Add((image - low) >> pass.shift, 1);
       }
     });
     return;
   }
   if (pass.prefix == 0 && pass.width == kLeadingBits && pass.shift + pass.width == values.format().bits) {
-    AddLeading(values, pass, bins);
+    AddLeading(values, pass, histogram);
   } else {
     HWY_DYNAMIC_DISPATCH(AddWithinWords)
     (static_cast<size_t>(DtypeSize(values.dtype)), Raw(values.bytes), static_cast<size_t>(values.size()), low, last,
-     nan, pass.shift, bins.data());
+     nan, pass.shift, histogram);
   }
   if (first == nullptr) return;
   // What is masked is zero, unless something is wrong with the live tensor: then each of them is looked at.
   if (VerifyMask(values.dtype, values.bytes, *first).violations == 0) {
-    if (low == 0) bins[0] -= first->CountPruned();
+    if (low == 0) histogram.Add(0, -first->CountPruned());
     return;
   }
   WithReader(values, [&](auto reader) {
@@ -251,7 +260,7 @@ void Histogrammer::Add(const Magnitudes& values, const RadixPass& pass, const Bi
     for (int64_t i = 0; i < values.size(); ++i) {
       if (first->Keeps(i)) continue;
       const auto image = ImageAt<Reader>(values.bytes, i, static_cast<typename Reader::Image>(nan));
-      if (image >= low && image <= last) --bins[(image - low) >> pass.shift];
+      if (image >= low && image <= last) histogram.Add((image - low) >> pass.shift, -1);
     }
   });
 }

@@ -8,6 +8,7 @@
 
 #include "absl/types/span.h"
 #include "worker/mask/bitmask.h"
+#include "worker/select/histogram.h"
 #include "worker/select/magnitude.h"
 
 namespace espalier {
@@ -15,11 +16,12 @@ namespace espalier {
 // Counts elements by the bits of their image.
 class Histogrammer {
  public:
-  // Adds to `bins`, of pass.bins(), the elements that start with the prefix of the pass, but for those of `first`.
-  void Add(const Magnitudes& values, const RadixPass& pass, const Bitmask* first, absl::Span<int64_t> bins);
+  // Adds to a histogram of pass.bins() the elements that start with the prefix of the pass, but for those of `first`.
+  void Add(const Magnitudes& values, const RadixPass& pass, const Bitmask* first, Histogram& histogram);
 
  private:
-  void AddLeading(const Magnitudes& values, const RadixPass& pass, absl::Span<int64_t> bins);
+  void AddLeading(const Magnitudes& values, const RadixPass& pass, Histogram& histogram);
+  void MergeLanes(size_t stretch, size_t nan_bin, Histogram& histogram);
 
   // Several counters for each bin: neighbours in a tensor often fall into one bin, and counting them one after another
   // in one counter waits for the store each time. All zero between calls.

@@ -18,7 +18,7 @@ constexpr int kFollowingWidth = 16;
 constexpr int64_t kFewElements = 1 << 14;
 constexpr int kRoundWidth = 5;
 constexpr size_t kRoundBins = size_t{1} << kRoundWidth;
-constexpr size_t kHistogramBudget = size_t{64} << 20;
+constexpr size_t kHistogramBudget = size_t{16} << 20;
 
 // How far a query has come.
 struct Progress {
@@ -38,7 +38,8 @@ class Batch {
         const CollectiveTag& tag)
       : queries_(queries), members_(members), collective_(collective), tag_(tag), progress_(members.size()) {}
 
-  absl::Status Run(Histogrammer& histogrammer, absl::Span<Threshold> thresholds) {
+  // `histograms`: memory for at least as many as there are members.
+  absl::Status Run(Histogrammer& histogrammer, std::vector<Histogram>& histograms, absl::Span<Threshold> thresholds) {
     for (size_t i = 0; i < members_.size(); ++i) progress_[i].remaining = query(i).count;
     const int bits = query(0).format.bits;
     for (int left = bits; left > 0;) {
@@ -46,7 +47,7 @@ class Batch {
                         : left == bits    ? kLeadingWidth
                                           : kFollowingWidth;
       left -= width;
-      ESPALIER_RETURN_IF_ERROR(RunPass(histogrammer, width, left, left + width == bits));
+      ESPALIER_RETURN_IF_ERROR(RunPass(histogrammer, histograms, width, left, left + width == bits));
     }
     for (size_t i = 0; i < members_.size(); ++i) {
       progress_[i].threshold.image = progress_[i].prefix;
@@ -58,35 +59,34 @@ class Batch {
  private:
   const ThresholdQuery& query(size_t i) const { return queries_[members_[i]]; }
 
-  absl::Status RunPass(Histogrammer& histogrammer, int width, int shift, bool first_pass) {
-    const size_t bins = size_t{1} << width;
-    histograms_.assign(members_.size() * bins, 0);
+  absl::Status RunPass(Histogrammer& histogrammer, std::vector<Histogram>& histograms, int width, int shift,
+                       bool first_pass) {
     for (size_t i = 0; i < members_.size(); ++i) {
       const RadixPass pass{progress_[i].prefix, width, shift};
+      histograms[i].Reset(pass.bins());
       for (const ThresholdQuery::Part& part : query(i).parts) {
-        histogrammer.Add(part.values, pass, part.first, absl::MakeSpan(histograms_).subspan(i * bins, bins));
+        histogrammer.Add(part.values, pass, part.first, histograms[i]);
       }
     }
     // `at`: first of the bins that each query has come down to, 2^left of them.
     std::vector<size_t> at(members_.size());
-    for (size_t i = 0; i < members_.size(); ++i) at[i] = i * bins;
     for (int left = width; left > 0;) {
       const int round = std::min(left, kRoundWidth);
       left -= round;
-      ESPALIER_RETURN_IF_ERROR(RunRound(round, left, first_pass && left + round == width, at));
+      ESPALIER_RETURN_IF_ERROR(RunRound(histograms, round, left, first_pass && left + round == width, at));
     }
-    for (size_t i = 0; i < members_.size(); ++i) progress_[i].threshold.local_equal = histograms_[at[i]];
+    for (size_t i = 0; i < members_.size(); ++i) progress_[i].threshold.local_equal = histograms[i][at[i]];
     return absl::OkStatus();
   }
 
   // Tells 2^round groups of 2^left bins apart.
-  absl::Status RunRound(int round, int left, bool first_round, std::vector<size_t>& at) {
+  absl::Status RunRound(const std::vector<Histogram>& histograms, int round, int left, bool first_round,
+                        std::vector<size_t>& at) {
     sums_.assign(members_.size() * kRoundBins, 0);
     const size_t digits = size_t{1} << round;
     for (size_t i = 0; i < members_.size(); ++i) {
       for (size_t digit = 0; digit < digits; ++digit) {
-        const auto from = histograms_.begin() + static_cast<ptrdiff_t>(at[i] + (digit << left));
-        sums_[i * kRoundBins + digit] = std::accumulate(from, from + (ptrdiff_t{1} << left), int64_t{0});
+        sums_[i * kRoundBins + digit] = histograms[i].Sum(at[i] + (digit << left), size_t{1} << left);
       }
     }
     ESPALIER_RETURN_IF_ERROR(collective_.AllReduce(tag_, absl::MakeSpan(sums_), ReduceOp::kSum));
@@ -122,7 +122,6 @@ class Batch {
   Collective& collective_;
   const CollectiveTag tag_;
   std::vector<Progress> progress_;
-  std::vector<int64_t> histograms_;
   std::vector<int64_t> sums_;
 };
 
@@ -132,6 +131,7 @@ absl::StatusOr<std::vector<Threshold>> FindThresholds(absl::Span<const Threshold
                                                       const CollectiveTag& tag) {
   std::vector<Threshold> thresholds(queries.size());
   Histogrammer histogrammer;
+  std::vector<Histogram> histograms;
   for (const int bits : {15, 31, 63}) {
     for (const bool small : {true, false}) {
       std::vector<size_t> members;
@@ -141,8 +141,10 @@ absl::StatusOr<std::vector<Threshold>> FindThresholds(absl::Span<const Threshold
       const int widest = small ? kRoundWidth : bits == kLeadingWidth ? kLeadingWidth : kFollowingWidth;
       const size_t at_once = kHistogramBudget / (sizeof(int64_t) << widest);
       for (size_t begin = 0; begin < members.size(); begin += at_once) {
-        Batch batch(queries, absl::MakeConstSpan(members).subspan(begin, at_once), collective, tag);
-        ESPALIER_RETURN_IF_ERROR(batch.Run(histogrammer, absl::MakeSpan(thresholds)));
+        const absl::Span<const size_t> taken = absl::MakeConstSpan(members).subspan(begin, at_once);
+        histograms.resize(std::max(histograms.size(), taken.size()));
+        Batch batch(queries, taken, collective, tag);
+        ESPALIER_RETURN_IF_ERROR(batch.Run(histogrammer, histograms, absl::MakeSpan(thresholds)));
       }
     }
   }

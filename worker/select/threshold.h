@@ -31,7 +31,7 @@ struct Threshold {
 };
 
 // Answers all queries together, exactly. Histograms stay local; 32 int64 bins a query are all-reduced in each round, one
-// round for every 5 bits. Queries are worked off in batches whose histograms take at most 64 MiB. INVARIANT when the
+// round for every 5 bits. Queries are worked off in batches whose histograms take at most 16 MiB. INVARIANT when the
 // ranks together do not hold `elements`, and the errors of Collective; all ranks fail alike.
 absl::StatusOr<std::vector<Threshold>> FindThresholds(absl::Span<const ThresholdQuery> queries, Collective& collective,
                                                       const CollectiveTag& tag);

@@ -41,13 +41,23 @@ hn::Vec<D> LoadElements(D d, const uint8_t* from) {
 }
 #endif
 
-template <class D>
-uint64_t BitsFromMask(D d, hn::Mask<D> mask) {
-  uint8_t packed[sizeof(uint64_t)] = {};
-  hn::StoreMaskBits(d, mask, packed);
-  uint64_t bits;
-  hwy::CopyBytes<sizeof(bits)>(packed, &bits);
-  return bits;
+// The 64 bits of masks of Elements<T>: mask_at(i) is the mask of the vector at element i.
+template <class T, class MaskAt>
+uint64_t WordOfMasks(MaskAt mask_at) {
+  const Elements<T> d;
+  uint64_t word = 0;
+  // StoreMaskBits wants room for 8 bytes.
+  HWY_ALIGN uint8_t packed[2 * sizeof(word)] = {};
+  if (hn::Lanes(d) >= 8) {
+    for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) hn::StoreMaskBits(d, mask_at(i), packed + i / 8);
+    hwy::CopyBytes<sizeof(word)>(packed, &word);
+    return word;
+  }
+  for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
+    hn::StoreMaskBits(d, mask_at(i), packed);
+    word |= uint64_t{packed[0]} << i;
+  }
+  return word;
 }
 
 // The lowest Lanes(d) bits.
