@@ -147,6 +147,7 @@ int Run(const Arguments& arguments) {
   std::thread([&ending, &session] { WaitForSignals(ending, session); }).detach();
   status = session.Run();
   if (!status.ok()) LogError("ended", {{"reason", ReasonName(status)}, {"message", std::string(status.message())}});
+  session.Stop(kStopGrace);
   LogInfo("exiting", {});
   // The executor may be in a call that nothing ends, and other threads use the session: the system takes all of it back.
   fflush(nullptr);

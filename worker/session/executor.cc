@@ -25,9 +25,9 @@ Executor::Executor(CommandQueue& queue, GenerationGate& gate, Holding* holding, 
         Loop();
       }) {}
 
-Executor::~Executor() {
+void Executor::Finish() {
   queue_.Close();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Executor::SetCoordinator(const std::string& instance_id) {

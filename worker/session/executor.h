@@ -33,8 +33,10 @@ class Executor {
  public:
   // All outlive the executor. `holding` is told what is executed; null: nobody is.
   Executor(CommandQueue& queue, GenerationGate& gate, Holding* holding, const Clock& clock, ExecutorOptions options);
-  // Closes the queue and waits for the command in execution.
-  ~Executor();
+  ~Executor() { Finish(); }
+
+  // Closes the queue and waits for the command in execution: nothing is executed afterwards. Not thread-safe.
+  void Finish();
 
   // The coordinator that sends from now on; called between streams, by any thread.
   void SetCoordinator(const std::string& instance_id);

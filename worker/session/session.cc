@@ -41,12 +41,17 @@ Session::Session(SessionOptions options, GroupFactory& groups, const Clock& cloc
                   .send = [this](v1::WorkerMessage message) { link_.Send(std::move(message)); }}) {}
 
 void Session::Stop(absl::Duration grace) {
-  commands_.Close();
-  inspections_.Close();
-  if (!holding_.WaitIdle(grace)) {
-    holding_.CancelAny(MakeError(v1::ERROR_REASON_CANCELLED, "the worker was told to end"));
-  }
-  link_.Stop();
+  std::call_once(stopped_, [&] {
+    commands_.Close();
+    inspections_.Close();
+    if (holding_.WaitIdle(grace)) {
+      executor_.Finish();
+      state_.Leave();
+    } else {
+      holding_.CancelAny(MakeError(v1::ERROR_REASON_CANCELLED, "the worker was told to end"));
+    }
+    link_.Stop();
+  });
 }
 
 v1::Hello Session::MakeHello() {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,8 @@ class Session final : public LinkHandler {
   // Until Stop, a Dismiss or a refusal; see Link::Run.
   absl::Status Run() { return link_.Run(); }
 
-  // Takes no more commands, gives the one in execution `grace` to end and be answered, and ends the session.
+  // Takes no more commands, gives the one in execution `grace` to end and be answered, frees what is held - with it the
+  // saves that were not published - and ends the session. A second call waits for the first.
   void Stop(absl::Duration grace);
 
   v1::Hello MakeHello() override;
@@ -54,6 +56,7 @@ class Session final : public LinkHandler {
 
  private:
   const SessionOptions options_;
+  std::once_flag stopped_;
   GenerationGate gate_;
   Holding holding_;
   CommandQueue commands_;

@@ -222,6 +222,18 @@ TEST_F(SessionTest, LeavingSweepsWhatWasNotPublished) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_ / "outputs"));
 }
 
+TEST_F(SessionTest, StoppingSweepsWhatWasNotPublished) {
+  Load();
+  v1::Command save = commands_.Next();
+  save.mutable_save_shards()->set_path(dir_ / "outputs/out");
+  save.mutable_save_shards()->set_token("r-1");
+  std::filesystem::create_directory(dir_ / "outputs");
+  ASSERT_OK(session_->Run(save)->status());
+  worker_.Stop(absl::Seconds(5));
+  EXPECT_OK(worker_.Wait());
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ / "outputs"));
+}
+
 TEST_F(SessionTest, OrderIsEnforced) {
   EXPECT_THAT(session_->Run(commands_.Load(model_))->status(), HasReason(v1::ERROR_REASON_ILLEGAL_TRANSITION));
   ASSERT_OK(session_->Run(commands_.Join(0, 1))->status());
