@@ -15,6 +15,7 @@
 #include "worker/checkpoint/load.h"
 #include "worker/mask/kernels.h"
 #include "worker/report/report.h"
+#include "worker/shard/dtype.h"
 
 namespace espalier::bench {
 namespace {
