@@ -35,6 +35,10 @@ absl::Status OutputFile::WriteAt(int64_t offset, absl::Span<const std::byte> byt
   return absl::OkStatus();
 }
 
+void OutputFile::BeginWriteback(int64_t offset, int64_t size) {
+  sync_file_range(fd_.get(), offset, size, SYNC_FILE_RANGE_WRITE);
+}
+
 absl::Status OutputFile::Sync() {
   return fsync(fd_.get()) == 0 ? absl::OkStatus() : StorageUnwritable(path_, "cannot be synced to the disk", errno);
 }

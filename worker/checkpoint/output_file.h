@@ -21,6 +21,8 @@ class OutputFile {
   static absl::StatusOr<OutputFile> Open(const std::string& path);
 
   absl::Status WriteAt(int64_t offset, absl::Span<const std::byte> bytes);
+  // Lets the disk begin with bytes that were written, so that it works while we do. A hint: says nothing of success.
+  void BeginWriteback(int64_t offset, int64_t size);
   // On return the bytes are on the disk.
   absl::Status Sync();
 

@@ -19,6 +19,8 @@ namespace {
 
 // Checksummed and then written while it is in the cache.
 constexpr size_t kWriteBytes = size_t{1} << 20;
+// Handed to the disk at a time, long before the sync at the end.
+constexpr size_t kWritebackBytes = size_t{16} << 20;
 // Received by rank 0 from all ranks together at a time.
 constexpr int64_t kGatherBytes = int64_t{64} << 20;
 
@@ -114,12 +116,17 @@ absl::Status ShardWriter::Write(const std::string& directory, v1::SaveShardsResu
     for (const PlannedFile::Tensor& tensor : file->tensors) {
       ESPALIER_ASSIGN_OR_RETURN(const Piece piece, MakePiece(*file, tensor));
       uint32_t crc = 0;
-      for (size_t at = 0; at < piece.bytes.size(); at += kWriteBytes) {
+      for (size_t at = 0, begun = 0; at < piece.bytes.size(); at += kWriteBytes) {
         const auto part = piece.bytes.subspan(at, kWriteBytes);
         ESPALIER_RETURN_IF_ERROR(check_());
         crc = Crc32(crc, part.data(), part.size());
         ESPALIER_RETURN_IF_ERROR(out.WriteAt(piece.offset + static_cast<int64_t>(at), part));
         Advance(static_cast<int64_t>(part.size()));
+        const size_t end = at + part.size();
+        if (end - begun >= kWritebackBytes || end == piece.bytes.size()) {
+          out.BeginWriteback(piece.offset + static_cast<int64_t>(begun), static_cast<int64_t>(end - begun));
+          begun = end;
+        }
       }
       Record(*file, piece, crc, result);
     }
