@@ -82,6 +82,8 @@ RunSessionResult RunSession::Run() {
     }
   }
   progress_.End(result_.status.ok());
+  // Its connection is idle, and gRPC looks at an idle one every five seconds: the coordinator would wait for that.
+  if (conducted_) conductor_.reset();
   if (embedded_ != nullptr) embedded_->Stop(stop_at_once_ ? absl::ZeroDuration() : kGrace);
 
   for (ChildProcess* child : ended_) progress_.Line(DescribeEnd(*child));
@@ -177,6 +179,7 @@ void RunSession::OnNews() {
     result_.status = std::move(ended->status);
     result_.report = std::move(ended->report);
     if (ended->run) result_.run = std::move(ended->run);
+    conducted_ = true;
     done_ = true;
   }
 }

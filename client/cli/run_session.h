@@ -63,6 +63,8 @@ class RunSession {
   std::thread canceller_;
   RunSessionResult result_;
   bool done_ = false;
+  // The conductor has said its last.
+  bool conducted_ = false;
   // The signal that interrupted; 0: none.
   int interrupted_ = 0;
   bool stop_at_once_ = false;
