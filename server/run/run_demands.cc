@@ -177,17 +177,22 @@ void RunDriver::StartGather(const v1::GatherParameter& op, std::shared_ptr<Chunk
   WatchReader(-1);
 }
 
-// A client that stops reading must not hold up the run.
+// Neither a client that stops reading nor an upload that never comes may hold up the run.
 void RunDriver::WatchReader(int64_t passed) {
   read_timer_ = around_.loop.After(around_.timeouts.read_stall, [this, passed] {
     read_timer_ = 0;
     if (relay_ == nullptr) return;
     const int64_t now = relay_->passed();
-    if (now != passed || now == 0) return WatchReader(now);
-    relay_->Finish(
-        MakeError(v1::ERROR_REASON_LIMIT_EXCEEDED,
-                  absl::StrCat("the client took nothing for ", absl::FormatDuration(around_.timeouts.read_stall)),
-                  {{"limit", absl::FormatDuration(around_.timeouts.read_stall)}, {"value", "reading"}}));
+    const bool working = now == 0 && !gather_end_;  // the ranks are still at it
+    if (now != passed || working) return WatchReader(now);
+    const std::string limit = absl::FormatDuration(around_.timeouts.read_stall);
+    const absl::Status late = MakeError(v1::ERROR_REASON_LIMIT_EXCEEDED,
+                                        absl::StrCat("nothing of the parameter was taken or came for ", limit),
+                                        {{"limit", limit}, {"value", "reading"}});
+    relay_->Finish(late);
+    if (!gather_end_) return;  // the worker is told that nobody waits, and answers
+    upload_end_ = late;
+    EndGather();
   });
 }
 

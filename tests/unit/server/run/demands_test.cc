@@ -312,6 +312,18 @@ TEST_F(DemandsTest, AClientThatStopsReadingDoesNotHoldUpTheRun) {  // known-bugs
   EXPECT_THAT(*Report()->status, IsOk());
 }
 
+TEST_F(DemandsTest, AnUploadThatNeverComesIsGivenUp) {
+  Hold();
+  const auto sink = Read("a.weight");  // all ranks answer, and rank 0 uploads nothing
+  const auto report = Report();
+  EXPECT_FALSE(report->status.has_value());
+  cluster_.Advance(absl::Seconds(61));
+  ASSERT_TRUE(sink->status.has_value());
+  EXPECT_THAT(*sink->status, HasReason(v1::ERROR_REASON_LIMIT_EXCEEDED));
+  ASSERT_TRUE(report->status.has_value());
+  EXPECT_THAT(*report->status, IsOk());
+}
+
 TEST_F(DemandsTest, AClientThatWentAwayBeforeItsTurnCostsNothing) {
   Hold();
   cluster_.nodes["w0"]->mute = true;
