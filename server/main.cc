@@ -30,8 +30,8 @@
 namespace espalier {
 namespace {
 
-// How long calls that are still open may take at the end.
-constexpr absl::Duration kShutdownGrace = absl::Seconds(5);
+// The drain answers every call; what is left then are clients that do not read, and idle connections.
+constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 
 struct Flags {
   std::string listen = "127.0.0.1:4770";
