@@ -12,6 +12,10 @@ std::shared_ptr<grpc::Channel> DialCoordinator(const std::string& address) {
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A session is never retried below us: it begins with what the worker holds at that moment.
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // The session's own back-off decides when to try; the channel's must not be the longer one.
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

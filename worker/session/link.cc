@@ -69,7 +69,7 @@ Link::Ending Link::Serve() {
     status_ = absl::OkStatus();
   }
   const std::shared_ptr<SessionStream> stream = SessionStream::Start(
-      DialCoordinator(options_.coordinator), [this](v1::CoordinatorMessage& message) { Receive(message); },
+      channel_, [this](v1::CoordinatorMessage& message) { Receive(message); },
       [this](const absl::Status& status) {
         MutexLock lock(mutex_);
         ended_ = true;

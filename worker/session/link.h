@@ -8,6 +8,7 @@
 #include "proto/support/backoff.h"
 #include "proto/support/clock.h"
 #include "proto/support/mutex.h"
+#include "worker/session/channel.h"
 #include "worker/session/session_stream.h"
 
 namespace espalier {
@@ -39,7 +40,10 @@ struct LinkOptions {
 class Link {
  public:
   Link(LinkOptions options, LinkHandler& handler, const Clock& clock = SystemClock())
-      : options_(std::move(options)), handler_(handler), clock_(clock) {}
+      : options_(std::move(options)),
+        handler_(handler),
+        clock_(clock),
+        channel_(DialCoordinator(options_.coordinator)) {}
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
@@ -66,6 +70,8 @@ class Link {
   const LinkOptions options_;
   LinkHandler& handler_;
   const Clock& clock_;
+  // One for all sessions.
+  const std::shared_ptr<grpc::Channel> channel_;
 
   Mutex mutex_;
   CondVar changed_;

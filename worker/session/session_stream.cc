@@ -86,8 +86,11 @@ void SessionStream::OnWriteDone(bool ok) {
 }
 
 void SessionStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<SessionStream> self = std::move(self_);
-  ended_(FromGrpc(status));
+  // From here on the owner alone keeps the stream, and with it the channel. Were the last channel of the process dropped on
+  // this thread, which polls gRPC's callback queue, gRPC 1.51 would take the queue down under the other pollers.
+  const Ended ended = ended_;
+  self_.reset();
+  ended(FromGrpc(status));
 }
 
 }  // namespace espalier

@@ -12,8 +12,8 @@
 
 namespace espalier {
 
-// One call of WorkerService.Session: from its start to its end, whoever ends it. It keeps itself alive until its end.
-// Thread-safe.
+// One call of WorkerService.Session: from its start to its end, whoever ends it. The owner keeps it until Ended was called, and
+// drops it on a thread of its own. Thread-safe.
 class SessionStream final : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage> {
  public:
   // Called by gRPC's threads, one message at a time; must not block.
