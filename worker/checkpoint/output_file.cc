@@ -7,9 +7,16 @@
 #include <cerrno>
 
 #include "proto/support/status_macros.h"
+#include "worker/checkpoint/parallel.h"
 #include "worker/checkpoint/storage_error.h"
 
 namespace espalier {
+namespace {
+
+// Each waits for the disk and for nothing else.
+constexpr int kSyncThreads = 16;
+
+}  // namespace
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path, int64_t size) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -41,6 +48,10 @@ void OutputFile::BeginWriteback(int64_t offset, int64_t size) {
 
 absl::Status OutputFile::Sync() {
   return fsync(fd_.get()) == 0 ? absl::OkStatus() : StorageUnwritable(path_, "cannot be synced to the disk", errno);
+}
+
+absl::Status SyncAll(std::vector<OutputFile>& files) {
+  return RunParallel(files.size(), kSyncThreads, [&](size_t i) { return files[i].Sync(); });
 }
 
 absl::Status WriteNewFile(const std::string& path, absl::string_view text) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,6 +32,10 @@ class OutputFile {
   UniqueFd fd_;
   std::string path_;
 };
+
+// Syncs all of them at once: a journaling file system commits together what is asked for together. The error of the first
+// that failed.
+absl::Status SyncAll(std::vector<OutputFile>& files);
 
 // Creates, writes and syncs a small file.
 absl::Status WriteNewFile(const std::string& path, absl::string_view text);

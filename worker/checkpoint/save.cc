@@ -58,7 +58,8 @@ absl::Status CreateWithHeader(const std::string& directory, const PlannedFile& f
   return absl::OkStatus();
 }
 
-absl::Status CopyFile(const InputFile& from, const std::string& directory, v1::SaveShardsResult& result) {
+absl::Status CopyFile(const InputFile& from, const std::string& directory, v1::SaveShardsResult& result,
+                      std::vector<OutputFile>& written) {
   const std::string name = fs::path(from.name()).filename().string();
   ESPALIER_ASSIGN_OR_RETURN(OutputFile out, OutputFile::Create(absl::StrCat(directory, "/", name), 0));
   std::vector<std::byte> buffer(kCopyBytes);
@@ -71,23 +72,30 @@ absl::Status CopyFile(const InputFile& from, const std::string& directory, v1::S
     crc = Crc32(crc, part.data(), part.size());
   }
   AddChecksum(name, from.size(), crc, result);
-  return out.Sync();
+  written.push_back(std::move(out));
+  return absl::OkStatus();
 }
 
-// What rank 0 makes alone, before the ranks write: files of full size with their headers, the index, other files.
+absl::Status WriteIndex(const std::string& index, const std::string& directory, v1::SaveShardsResult& result,
+                        std::vector<OutputFile>& written) {
+  ESPALIER_ASSIGN_OR_RETURN(OutputFile out, OutputFile::Create(absl::StrCat(directory, "/", kIndexName), 0));
+  ESPALIER_RETURN_IF_ERROR(out.WriteAt(0, AsBytes(index)));
+  AddChecksum(kIndexName, static_cast<int64_t>(index.size()), Crc32(0, index.data(), index.size()), result);
+  written.push_back(std::move(out));
+  return absl::OkStatus();
+}
+
+// What rank 0 makes alone, before the ranks write: files of full size with their headers, the index, other files. Those
+// that are finished, and not synced, are added to `written`.
 absl::Status Prepare(const std::string& directory, const SaveLayout& layout, const Checkpoint& source,
-                     v1::SaveShardsResult& result) {
+                     v1::SaveShardsResult& result, std::vector<OutputFile>& written) {
   for (const PlannedFile& file : layout.weights) ESPALIER_RETURN_IF_ERROR(CreateWithHeader(directory, file, result));
   std::error_code error;
   const std::string folder = absl::StrCat(directory, "/", kEspalierFolder);
   if (!fs::create_directory(folder, error)) return StorageUnwritable(folder, "cannot be created", error.value());
   if (layout.masks) ESPALIER_RETURN_IF_ERROR(CreateWithHeader(directory, *layout.masks, result));
-  if (!layout.index.empty()) {
-    ESPALIER_RETURN_IF_ERROR(WriteNewFile(absl::StrCat(directory, "/", kIndexName), layout.index));
-    AddChecksum(kIndexName, static_cast<int64_t>(layout.index.size()),
-                Crc32(0, layout.index.data(), layout.index.size()), result);
-  }
-  for (const auto& file : source.other_files()) ESPALIER_RETURN_IF_ERROR(CopyFile(*file, directory, result));
+  if (!layout.index.empty()) ESPALIER_RETURN_IF_ERROR(WriteIndex(layout.index, directory, result, written));
+  for (const auto& file : source.other_files()) ESPALIER_RETURN_IF_ERROR(CopyFile(*file, directory, result, written));
   return absl::OkStatus();
 }
 
@@ -179,17 +187,18 @@ absl::StatusOr<v1::SaveShardsResult> CheckpointSaver::SaveShards(const SaveReque
   ESPALIER_RETURN_IF_ERROR(CheckSameLayout(layout, collective, tag));
 
   v1::SaveShardsResult result;
-  absl::Status mine = root ? Prepare(directory, layout, source, result) : absl::OkStatus();
+  std::vector<OutputFile> written;  // not synced yet
+  absl::Status mine = root ? Prepare(directory, layout, source, result, written) : absl::OkStatus();
   ESPALIER_RETURN_IF_ERROR(AgreeOn(mine, collective, tag));
   ESPALIER_ASSIGN_OR_RETURN(const bool shared,
                             IsShared(directory, root ? pending->directory->nonce() : "", collective, tag));
 
   ShardWriter writer(layout, shards, masks, request.progress, check);
   if (shared) {
-    ESPALIER_RETURN_IF_ERROR(AgreeOn(writer.Write(directory, result), collective, tag));
+    ESPALIER_RETURN_IF_ERROR(AgreeOn(writer.Write(directory, result, written), collective, tag));
   } else {
     if (root) LogInfo("save_through_rank_0", {{"path", request.path}});
-    ESPALIER_RETURN_IF_ERROR(writer.WriteThroughRoot(directory, collective, request.command_id, result));
+    ESPALIER_RETURN_IF_ERROR(writer.WriteThroughRoot(directory, collective, request.command_id, result, written));
   }
 
   // Counted from the files, by the reader that will read them.
@@ -209,6 +218,8 @@ absl::StatusOr<v1::SaveShardsResult> CheckpointSaver::SaveShards(const SaveReque
     return opened.ok() ? Recount(*written, shards, masks) : opened;
   };
   if (request.recount) ESPALIER_RETURN_IF_ERROR(AgreeOn(recount(), collective, tag));
+  // Last, since the disk has been at it while the bytes were counted.
+  ESPALIER_RETURN_IF_ERROR(AgreeOn(SyncAll(written), collective, tag));
   ESPALIER_RETURN_IF_ERROR(AgreeOn(check(), collective, tag));
 
   if (root) {

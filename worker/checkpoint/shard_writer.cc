@@ -109,8 +109,8 @@ void ShardWriter::Advance(int64_t bytes) {
   if (progress_) progress_(done_bytes_, total_bytes_);
 }
 
-absl::Status ShardWriter::Write(const std::string& directory, v1::SaveShardsResult& result) {
-  std::vector<OutputFile> written;
+absl::Status ShardWriter::Write(const std::string& directory, v1::SaveShardsResult& result,
+                                std::vector<OutputFile>& written) {
   for (const PlannedFile* file : Files()) {
     ESPALIER_ASSIGN_OR_RETURN(OutputFile out, OutputFile::Open(absl::StrCat(directory, "/", file->name)));
     for (const PlannedFile::Tensor& tensor : file->tensors) {
@@ -132,12 +132,11 @@ absl::Status ShardWriter::Write(const std::string& directory, v1::SaveShardsResu
     }
     written.push_back(std::move(out));
   }
-  for (OutputFile& file : written) ESPALIER_RETURN_IF_ERROR(file.Sync());
   return absl::OkStatus();
 }
 
 absl::Status ShardWriter::WriteThroughRoot(const std::string& directory, Collective& collective, int64_t command_id,
-                                           v1::SaveShardsResult& result) {
+                                           v1::SaveShardsResult& result, std::vector<OutputFile>& written) {
   const CollectiveTag tag = {.operation = kTag, .command_id = command_id};
   const auto world = static_cast<size_t>(collective.world_size());
   const bool root = collective.rank() == 0;
@@ -190,8 +189,8 @@ absl::Status ShardWriter::WriteThroughRoot(const std::string& directory, Collect
       }
       if (piece.ok()) Record(*file, *piece, crc, result);
     }
-    if (root && mine.ok()) mine = out->Sync();
     ESPALIER_RETURN_IF_ERROR(AgreeOn(mine, collective, tag));
+    if (root) written.push_back(*std::move(out));
   }
   return absl::OkStatus();
 }

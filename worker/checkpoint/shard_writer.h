@@ -10,6 +10,7 @@
 #include "espalier/v1/worker_service.pb.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/layout.h"
+#include "worker/checkpoint/output_file.h"
 #include "worker/collective/collective.h"
 #include "worker/mask/mask_table.h"
 #include "worker/shard/shard_table.h"
@@ -27,13 +28,14 @@ class ShardWriter {
   // Bytes that this rank owns.
   int64_t total_bytes() const { return total_bytes_; }
 
-  // Writes this rank's pieces into the files, which exist in `directory`, and syncs them. Adds a checksum for each piece.
-  absl::Status Write(const std::string& directory, v1::SaveShardsResult& result);
+  // Writes this rank's pieces into the files, which exist in `directory`. Adds a checksum for each piece, and the files to
+  // `written`: they are still to be synced.
+  absl::Status Write(const std::string& directory, v1::SaveShardsResult& result, std::vector<OutputFile>& written);
 
   // Where `directory` is rank 0's alone: entered by all ranks, which send their pieces, a bounded part at a time; rank 0
-  // writes and syncs. Each rank adds the checksums of its own pieces. The error is the same on all ranks.
+  // writes them, and has the files in `written`. Each rank adds the checksums of its own pieces. The error is the same on all ranks.
   absl::Status WriteThroughRoot(const std::string& directory, Collective& collective, int64_t command_id,
-                                v1::SaveShardsResult& result);
+                                v1::SaveShardsResult& result, std::vector<OutputFile>& written);
 
  private:
   // What one rank owns of one tensor of a file.
