@@ -18,6 +18,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "proto/support/broken_pipe.h"
 #include "proto/support/clock.h"
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
@@ -101,7 +102,7 @@ class UnixSignals {
     sigaddset(&set_, SIGINT);
     sigaddset(&set_, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    signal(SIGPIPE, SIG_IGN);
+    IgnoreBrokenPipes();
     thread_ = std::thread([this] { Wait(); });
   }
   ~UnixSignals() {

@@ -16,6 +16,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "proto/support/broken_pipe.h"
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
 #include "proto/support/names.h"
@@ -159,6 +160,8 @@ int Run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   espalier::RememberArguments(argv);
+  // Neither a peer that dies in the middle of a collective nor a log that nobody reads any more ends a worker.
+  espalier::IgnoreBrokenPipes();
   espalier::Arguments arguments;
   CLI::App app(
       "One rank of the group that prunes a checkpoint. Dials the coordinator and does what it says.\n\n"

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cli/text.h"
+#include "proto/support/broken_pipe.h"
 #include "proto/support/errors.h"
 
 namespace espalier::cli {
@@ -31,7 +32,7 @@ int TakeSignals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, number);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   // A closed terminal or pipe must not keep this process from ending its children in order.
-  signal(SIGPIPE, SIG_IGN);
+  IgnoreBrokenPipes();
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 

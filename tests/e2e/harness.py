@@ -342,7 +342,13 @@ class Cluster:
         wait_until(enough, timeout, lambda: f"{count} workers {state}\n" + self.all_logs())
 
     def all_logs(self) -> str:
-        return "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-4000:]}" for p in self.directory.glob("*.log"))
+        """What the processes said, and how those ended that have: a signal leaves no line in a log."""
+        everyone = {f"worker-{i}": process for i, process in self.processes.items()}
+        if self.coordinator:
+            everyone["coordinator"] = self.coordinator
+        ended = [f"--- {n} has ended: {p.returncode}" for n, p in everyone.items() if p.poll() is not None]
+        logs = [f"--- {p.name}\n{p.read_text(errors='replace')[-4000:]}" for p in self.directory.glob("*.log")]
+        return "\n".join([*ended, *logs])
 
     def channel(self) -> grpc.Channel:
         return grpc.insecure_channel(self.address, options=[("grpc.enable_http_proxy", 0)])

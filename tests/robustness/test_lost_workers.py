@@ -107,7 +107,8 @@ def test_a_lost_worker_fails_the_run(tmp_path: Path, point: str, action: str) ->
         wait_until(lambda: list(output.parent.iterdir()) == [], 10, "a partial output was left")
         if action == "stop":
             cluster.signal_worker(1, signal.SIGCONT)
-            # Whatever the one that comes back still says, nothing of it counts.
+            # It comes back as an idle one; whatever it still says, nothing of it counts.
+            cluster.wait_for_workers(2, timeout=20)
             assert failed()
             if point != "in_save":  # by then the report of the committed masks is kept, rightly
                 assert ask_for_everything(cluster, name) == []

@@ -188,6 +188,15 @@ TEST_F(WorkerTest, EndsOnASignal) {
   EXPECT_TRUE(sessions_[0]->AwaitEnd());
 }
 
+TEST_F(WorkerTest, OutlivesBrokenPipes) {
+  Start(2);
+  // What a write to a peer that has gone raises, before a group was formed and in one.
+  for (const auto& worker : workers_) worker->Signal(SIGPIPE);
+  Load(1);
+  for (const auto& worker : workers_) worker->Signal(SIGPIPE);
+  for (const auto& answer : RunAll(commands_.Update(1, {{"a.weight", 1000}}))) EXPECT_OK(answer.status());
+}
+
 TEST_F(WorkerTest, EndsWhenItIsReplaced) {  // known-bugs 41
   Start(1);
   sessions_[0]->Dismiss("replaced by a newer process");

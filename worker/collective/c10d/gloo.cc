@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/support/broken_pipe.h"
 #include "proto/support/errors.h"
 #include "proto/support/status_macros.h"
 #include "worker/collective/c10d/rendezvous_store.h"
@@ -360,6 +361,8 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinGloo(const GlooOptions& options)
         {{"what", "rank or store address"}, {"where", kJoin}});
   }
   const Milliseconds timeout = ToMilliseconds(options.timeout);
+  // Gloo writes without MSG_NOSIGNAL: whoever sends before Gloo's own thread has read that the peer is gone would die of it.
+  IgnoreBrokenPipes();
 
   std::shared_ptr<::gloo::transport::Device> device;
   try {

@@ -33,7 +33,7 @@ struct GlooOptions {
 // Joins the group and proves it with a first all-reduce. Enter it on all ranks at about the same time.
 //
 // The group waits inside a call at most its deadline for each message of a peer. A peer whose process ends breaks the
-// group at once. Cancel() cannot wake a rank out of a call: Gloo has no abort.
+// group at once. Cancel() cannot wake a rank out of a call: Gloo has no abort. The process ignores SIGPIPE from then on.
 //
 // Errors: COLLECTIVE_TIMEOUT (with the ranks that did not come, as far as the store knows), WORKER_LOST, CANNOT_BIND (no
 // such address or interface here), INVARIANT (rank and world size; the self-test).

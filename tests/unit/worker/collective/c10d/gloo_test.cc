@@ -152,6 +152,16 @@ TEST(Gloo, AKilledPeerBreaksTheGroup) {
   EXPECT_EQ(ranks.Wait(1), 0);
 }
 
+// Gloo's writes to a peer that has gone raise this signal, unless its own thread was the first to see it.
+TEST(Gloo, ABrokenPipeDoesNotEndTheProcess) {
+  signal(SIGPIPE, SIG_DFL);  // whatever the caller of this test has set
+  Ranks ranks(1, [](const GlooOptions& options) {
+    ASSERT_OK(JoinGloo(options));
+    raise(SIGPIPE);
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+}
+
 // A stopped process keeps its connections: only the deadline tells. Every kind of call has one.
 TEST(Gloo, AStoppedPeerIsWaitedForUntilTheDeadline) {
   enum Call { kReduce, kAllGather, kReceive, kSend, kBroadcast, kBarrier };
