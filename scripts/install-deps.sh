@@ -37,6 +37,7 @@ if [ "$tests" = yes ]; then
   packages+=(
     libgtest-dev libgmock-dev libbenchmark-dev
     clang clang-tidy clang-format libclang-rt-14-dev
+    zsh
   )
 fi
 
