@@ -38,6 +38,9 @@ printf '%s, %s, %s\n' "$(date -u +%F)" "$(sed -n 's/^model name[^:]*: //p' /proc
 ! want B4 || on_models b4_select_ranks
 ! want B5 B6 || on_models b5_report
 ! want B7 || on_models b7_load
+! want B7 || for model in "$smol" "$big"; do
+  python3 "$ROOT/bench/b7_memory.py" "$ROOT/build/default/bin" "$model" "$ROOT/examples/smollm2/prune-50.yaml"
+done
 ! want B8 || on_models b8_save
 ! want B12 || python3 "$ROOT/bench/b12_cold_start.py" "$ROOT/build/default/bin" "$smol" "$ROOT/examples/smollm2/prune-50.yaml"
 
