@@ -2,21 +2,13 @@
 #include <memory>
 
 #include "absl/strings/str_join.h"
+#include "client/cli/array_file.h"
 #include "client/cli/commands.h"
-#include "client/cli/file_writer.h"
-#include "client/cli/npy.h"
 #include "proto/support/errors.h"
 #include "proto/support/status_macros.h"
 
 namespace espalier::cli {
 namespace {
-
-struct Options {
-  std::string coordinator;
-  std::string run;
-  std::string parameter;
-  std::string output;
-};
 
 // Shape of a packed mask: rows of whole bytes.
 std::vector<int64_t> PackedShape(const v1::ParameterHeader& header) {
@@ -25,23 +17,16 @@ std::vector<int64_t> PackedShape(const v1::ParameterHeader& header) {
   return {rows, rows == 0 ? 0 : header.total_bytes() / rows};
 }
 
-absl::StatusOr<int> Mask(const Options& options) {
-  ESPALIER_ASSIGN_OR_RETURN(const std::string name, RunNameOf(options.run));
-  ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(options.coordinator));
-  v1::ReadMaskRequest request;
-  request.set_name(name);
-  request.set_parameter(options.parameter);
-  std::unique_ptr<FileWriter> file;
-  v1::ParameterHeader header;
-  DownloadSink sink;
-  sink.header = [&](const v1::ParameterHeader& given) -> absl::Status {
-    header = given;
-    ESPALIER_ASSIGN_OR_RETURN(file, FileWriter::Open(options.output));
-    return file->Write(NpyHeader("|u1", PackedShape(header)));
+absl::StatusOr<int> Mask(const ArrayOptions& options) {
+  ArraySource source;
+  source.read = [&](Client& client, const std::string& run, const DownloadSink& sink) {
+    v1::ReadMaskRequest request;
+    request.set_name(run);
+    request.set_parameter(options.parameter);
+    return client.ReadMask(request, sink);
   };
-  sink.data = [&](absl::string_view data) { return file->Write(data); };
-  ESPALIER_RETURN_IF_ERROR(client->ReadMask(request, sink));
-  ESPALIER_RETURN_IF_ERROR(file->Commit());
+  source.layout = [](const v1::ParameterHeader& header) { return ArrayLayout{"|u1", PackedShape(header)}; };
+  ESPALIER_ASSIGN_OR_RETURN(const v1::ParameterHeader header, WriteArray(options, source));
   std::cerr << "mask of " << header.parameter().name() << " [" << absl::StrJoin(header.parameter().shape(), ", ")
             << "], version " << header.mask_version() << " -> " << options.output << "\n";
   return kExitOk;
@@ -51,10 +36,8 @@ absl::StatusOr<int> Mask(const Options& options) {
 
 void AddMask(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("mask", "Gather the packed mask of one parameter into a .npy file");
-  const auto options = std::make_shared<Options>();
-  command->add_option("run", options->run, "Run: runs/ID, or ID")->required()->type_name("RUN");
-  command->add_option("name", options->parameter, "Parameter, or an alias of it")->required()->type_name("NAME");
-  command->add_option("-o,--output", options->output, "File to write")->required()->type_name("FILE");
+  const auto options = std::make_shared<ArrayOptions>();
+  AddArrayOptions(*command, *options);
   AddCoordinatorOption(*command, options->coordinator);
   command->footer(
       "The array is uint8, one row of whole bytes for each row of the parameter, least significant bit first, 1 = "
