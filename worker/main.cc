@@ -100,8 +100,8 @@ absl::StatusOr<GlooPlace> PlaceOf(const Arguments& arguments) {
 absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
   SessionOptions options;
   options.host = HostName();
-  options.worker =
-      arguments.name.empty() ? DefaultWorkerName(options.host, Environment) : SanitizeWorkerName(arguments.name);
+  options.worker = arguments.name.empty() ? DefaultWorkerName(options.host, Environment, ProcessMark())
+                                          : SanitizeWorkerName(arguments.name);
   if (!arguments.name.empty() && options.worker != arguments.name) {
     return MakeError(
         v1::ERROR_REASON_REQUEST_INVALID,
@@ -171,8 +171,8 @@ int main(int argc, char** argv) {
       ->envname("ESPALIER_COORDINATOR")
       ->capture_default_str();
   app.add_option("--name", arguments.name,
-                 "Stable name of this worker, [a-z0-9.-]{1,63}; default: host and local rank. A second worker of the "
-                 "same name replaces the first");
+                 "Stable name of this worker, [a-z0-9.-]{1,63}; default: host and the launcher's local rank, or "
+                 "else the process. A second worker of the same name replaces the first");
   app.add_option("--model-root", arguments.model_roots,
                  "Folder that models and outputs may lie in; may be given several times; default: anywhere");
   CLI::Option* bind = app.add_option("--bind", arguments.bind,

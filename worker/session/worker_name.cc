@@ -1,8 +1,15 @@
 #include "worker/session/worker_name.h"
 
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace espalier {
 namespace {
@@ -26,16 +33,31 @@ std::string SanitizeWorkerName(absl::string_view name) {
   return out.empty() ? "worker" : out;
 }
 
-std::string DefaultWorkerName(absl::string_view host, const EnvironmentFn& environment) {
-  int64_t local_rank = 0;
+std::string DefaultWorkerName(absl::string_view host, const EnvironmentFn& environment, absl::string_view process) {
+  std::string suffix = absl::StrCat("-", process);
   for (const char* variable : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     const std::optional<std::string> value = environment(variable);
-    if (value && absl::SimpleAtoi(*value, &local_rank) && local_rank >= 0) break;
-    local_rank = 0;
+    int64_t local_rank = 0;
+    if (!value || !absl::SimpleAtoi(*value, &local_rank) || local_rank < 0) continue;
+    suffix = absl::StrCat("-", local_rank);
+    break;
   }
-  const std::string suffix = absl::StrCat("-", local_rank);
-  // The host gives way, never the rank: names of one host stay different.
+  // The host gives way, never what follows it: names of one host stay different.
   return absl::StrCat(SanitizeWorkerName(SanitizeWorkerName(host).substr(0, kMaxName - suffix.size())), suffix);
+}
+
+std::string ProcessMark() {
+  // Clock ticks from the boot to the start: containers number their processes alike. Field 22; the second one, the name
+  // of the program, may hold anything up to its last parenthesis.
+  std::ifstream file("/proc/self/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const std::vector<std::string> fields =
+      absl::StrSplit(absl::string_view(stat).substr(stat.rfind(')') + 1), ' ', absl::SkipEmpty());
+  uint64_t started = 0;
+  constexpr size_t kStartTime = 22 - 3;
+  if (fields.size() > kStartTime && !absl::SimpleAtoi(fields[kStartTime], &started)) started = 0;
+  return absl::StrCat("p", getpid(), "-", absl::Hex(started));
 }
 
 }  // namespace espalier

@@ -17,13 +17,15 @@ namespace espalier::testing {
 // A worker as a process of its own, killed at the end where it still runs.
 class WorkerProcess {
  public:
+  // Without a name where `name` is empty.
   WorkerProcess(const std::string& program, const std::string& coordinator, const std::string& name,
                 const std::vector<std::pair<std::string, std::string>>& environment = {}) {
     pid_ = fork();
     if (pid_ != 0) return;
     signal(SIGPIPE, SIG_DFL);  // as a shell starts it, whatever this process has inherited
     for (const auto& [variable, value] : environment) setenv(variable.c_str(), value.c_str(), 1);
-    execl(program.c_str(), program.c_str(), "--coordinator", coordinator.c_str(), "--name", name.c_str(), nullptr);
+    execl(program.c_str(), program.c_str(), "--coordinator", coordinator.c_str(), name.empty() ? nullptr : "--name",
+          name.c_str(), nullptr);
     _exit(127);
   }
   ~WorkerProcess() {

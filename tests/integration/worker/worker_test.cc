@@ -139,6 +139,24 @@ TEST_F(WorkerTest, AWorkerStuckInGlooStartsAfresh) {  // known-bugs 36
   for (const auto& answer : RunAll(Of(2, commands_.Update(1, {{"a.weight", 1000}})))) EXPECT_OK(answer.status());
 }
 
+TEST_F(WorkerTest, WorkersWithoutANameHaveOneEachAndKeepItWhenTheyStartAfresh) {
+  for (int r = 0; r < 2; ++r) {
+    workers_.push_back(std::make_unique<WorkerProcess>(ESPALIER_WORKER, coordinator_.address(), ""));
+    sessions_.push_back(coordinator_.Accept());
+    ASSERT_NE(sessions_.back(), nullptr);
+  }
+  const std::string name = sessions_[0]->hello().worker();
+  EXPECT_NE(name, sessions_[1]->hello().worker());
+  Load(1);
+  sessions_[0]->Send(commands_.Report());
+  ASSERT_TRUE(sessions_[0]->AwaitHeartbeat([](const v1::Heartbeat& beat) { return beat.in_collective(); }));
+  sessions_[0]->Void("runs/r", 1, "rank 1 is lost");
+  const std::shared_ptr<FakeSession> again = coordinator_.Accept();
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->hello().worker(), name);
+  EXPECT_NE(again->hello().incarnation(), sessions_[0]->hello().incarnation());
+}
+
 TEST_F(WorkerTest, AKilledPeerEndsTheWaitOfTheOthers) {  // known-bugs 35
   Start(2);
   Load(1);

@@ -1,7 +1,10 @@
 #include "worker/session/worker_name.h"
 
+#include <unistd.h>
+
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/support/names.h"
 
@@ -9,20 +12,33 @@ namespace espalier {
 namespace {
 
 std::string Default(const std::string& host, const std::map<std::string, std::string>& variables) {
-  return DefaultWorkerName(host, [&](const char* name) -> std::optional<std::string> {
-    const auto it = variables.find(name);
-    if (it == variables.end()) return std::nullopt;
-    return it->second;
-  });
+  return DefaultWorkerName(
+      host,
+      [&](const char* name) -> std::optional<std::string> {
+        const auto it = variables.find(name);
+        if (it == variables.end()) return std::nullopt;
+        return it->second;
+      },
+      "p7-1");
 }
 
 TEST(WorkerNameTest, LaunchersGiveTheLocalRank) {
-  EXPECT_EQ(Default("node7", {}), "node7-0");
+  EXPECT_EQ(Default("node7", {}), "node7-p7-1");
+  EXPECT_EQ(Default("node7", {{"LOCAL_RANK", "-1"}}), "node7-p7-1");
+  EXPECT_EQ(Default("node7", {{"LOCAL_RANK", "0"}}), "node7-0");
   EXPECT_EQ(Default("node7", {{"LOCAL_RANK", "3"}}), "node7-3");
   EXPECT_EQ(Default("node7", {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}), "node7-2");
   EXPECT_EQ(Default("node7", {{"SLURM_LOCALID", "5"}}), "node7-5");
   EXPECT_EQ(Default("node7", {{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "5"}}), "node7-1");
   EXPECT_EQ(Default("node7", {{"LOCAL_RANK", "first"}, {"SLURM_LOCALID", "5"}}), "node7-5");
+}
+
+TEST(WorkerNameTest, ProcessesAreToldApart) {
+  const std::string mine = ProcessMark();
+  EXPECT_EQ(ProcessMark(), mine);
+  EXPECT_EQ(mine.rfind(absl::StrCat("p", getpid(), "-"), 0), 0U) << mine;
+  EXPECT_NE(mine, absl::StrCat("p", getpid(), "-0"));
+  EXPECT_TRUE(IsValidId(mine)) << mine;
 }
 
 TEST(WorkerNameTest, NamesAreValid) {
