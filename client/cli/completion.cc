@@ -16,6 +16,8 @@ struct Argument {
   // "--model", "-o"; empty for a positional one.
   std::vector<std::string> names;
   Kind kind = Kind::kFlag;
+  // Of a positional one: any number of them.
+  bool repeated = false;
   std::vector<std::string> choices;
   std::string hint;
   std::string description;
@@ -34,6 +36,7 @@ Argument Describe(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) argument.names.push_back("-" + name);
   argument.description = option.get_description();
   if (option.get_items_expected_max() == 0) return argument;
+  argument.repeated = option.get_positional() && option.get_items_expected_max() > 1;
   // The name of the type, then what validators say of themselves: MODE:{a,b}.
   const std::string type = option.get_type_name();
   argument.hint = type.substr(0, type.find(':'));
@@ -182,7 +185,7 @@ std::string ZshCompletion(const CLI::App& app) {
       }
     }
     for (const Argument& argument : command.positionals) {
-      absl::StrAppend(&cases, " \\\n        '", ZshAction(argument), "'");
+      absl::StrAppend(&cases, " \\\n        '", argument.repeated ? "*" : "", ZshAction(argument), "'");
     }
     absl::StrAppend(&cases, "\n      ;;\n");
   }

@@ -1,5 +1,7 @@
 #include <iostream>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "client/cli/commands.h"
 #include "client/cli/json.h"
@@ -14,7 +16,7 @@ namespace espalier::cli {
 namespace {
 
 struct Options {
-  std::string recipe;
+  std::vector<std::string> recipes;
   std::string model;
   std::string worker_kind = "checkpoint";
   int64_t steps_per_epoch = 0;
@@ -23,7 +25,7 @@ struct Options {
 };
 
 absl::StatusOr<int> PrintPlan(const Options& options) {
-  ESPALIER_ASSIGN_OR_RETURN(const std::string recipe, ReadRecipe(options.recipe));
+  ESPALIER_ASSIGN_OR_RETURN(const std::vector<v1::RecipeText> recipes, ReadRecipes(options.recipes));
   CheckpointOptions checkpoint_options;
   checkpoint_options.ignore_stored_masks = options.ignore_stored_masks;
   ESPALIER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model, checkpoint_options));
@@ -31,12 +33,12 @@ absl::StatusOr<int> PrintPlan(const Options& options) {
   plan_options.worker_kind = options.worker_kind == "attached" ? v1::WORKER_KIND_ATTACHED : v1::WORKER_KIND_CHECKPOINT;
   plan_options.optimizer_steps_per_epoch = options.steps_per_epoch;
   const v1::ModelDescription& model = checkpoint.description();
-  ESPALIER_ASSIGN_OR_RETURN(v1::Plan plan, MakePlan(recipe, RecipeName(options.recipe), model, plan_options));
+  ESPALIER_ASSIGN_OR_RETURN(v1::Plan plan, MakePlan(recipes, model, plan_options));
   if (const absl::Status runnable = CheckRunnable(plan, plan_options.worker_kind); !runnable.ok()) {
     plan.add_warnings(std::string(runnable.message()));
   }
-  std::cout << (options.json ? Pretty(PlanJson(plan, model, RecipeName(options.recipe), checkpoint.path()))
-                             : PlanText(plan, model, RecipeName(options.recipe), checkpoint.path()));
+  std::cout << (options.json ? Pretty(PlanJson(plan, model, recipes[0].recipe_name(), checkpoint.path()))
+                             : PlanText(plan, model, recipes[0].recipe_name(), checkpoint.path()));
   return kExitOk;
 }
 
@@ -45,7 +47,7 @@ absl::StatusOr<int> PrintPlan(const Options& options) {
 void AddPlan(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("plan", "Show what a recipe would prune of a model, without any server");
   const auto options = std::make_shared<Options>();
-  AddRecipeOption(*command, options->recipe);
+  AddRecipesOption(*command, options->recipes);
   AddModelOption(*command, options->model);
   command->add_option("--worker-kind", options->worker_kind, "Workers it is planned for")
       ->check(CLI::IsMember({"checkpoint", "attached"}))

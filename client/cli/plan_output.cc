@@ -101,6 +101,13 @@ std::string Indent(const std::string& text, absl::string_view by) {
   return out;
 }
 
+// ", then b.yaml" of the chained recipes.
+std::string Following(const v1::Plan& plan) {
+  std::string out;
+  for (const v1::RecipeText& text : plan.then()) absl::StrAppend(&out, ", then ", text.recipe_name());
+  return out;
+}
+
 std::string UpdateText(const ModifierView& view) {
   Table table({">UPDATE", ">STEP", ">SPARSITY", ">PRUNED", ">OF"});
   int number = 0;
@@ -141,7 +148,7 @@ std::string PlanText(const v1::Plan& plan, const v1::ModelDescription& model, ab
                      absl::string_view path) {
   const PlanView view(plan, model);
   std::string out = absl::StrCat(
-      "recipe  ", recipe, "\n", "model   ", path,
+      "recipe  ", recipe, Following(plan), "\n", "model   ", path,
       model.architecture().empty() ? "" : absl::StrCat(" (", model.architecture(), ")"), ", ",
       Count(plan.model_parameters(), "parameter"), ", ", Thousands(plan.model_elements()), " elements, ",
       Bytes(model.total_bytes()), "\n", "prunes  ", Count(plan.pruned_parameters(), "parameter"), ", ",
@@ -149,7 +156,9 @@ std::string PlanText(const v1::Plan& plan, const v1::ModelDescription& model, ab
       " of the model), in ", Count(plan.updates_size(), "update"), "\n");
   for (int stage = 0; stage < plan.stages_size(); ++stage) {
     const v1::PlannedStage& planned = plan.stages(stage);
-    absl::StrAppend(&out, "\n", planned.name(), " (", Word(v1::RunType_Name(planned.run_type()), "RUN_TYPE_"),
+    absl::StrAppend(&out, "\n", planned.name(),
+                    planned.recipe() == 0 ? "" : absl::StrCat(" of ", plan.then(planned.recipe() - 1).recipe_name()),
+                    " (", Word(v1::RunType_Name(planned.run_type()), "RUN_TYPE_"),
                     planned.run_type_inferred() ? ", as the recipe does not say" : "", ")\n");
     for (const ModifierView& modifier : view.modifiers()) {
       if (modifier.modifier.stage() == stage) absl::StrAppend(&out, ModifierText(modifier));
@@ -166,7 +175,8 @@ Json PlanJson(const v1::Plan& plan, const v1::ModelDescription& model, absl::str
   const PlanView view(plan, model);
   Json stages = Json::array();
   for (const v1::PlannedStage& stage : plan.stages()) {
-    stages.push_back({{"name", stage.name()},
+    stages.push_back({{"recipe", stage.recipe()},
+                      {"name", stage.name()},
                       {"run_type", Word(v1::RunType_Name(stage.run_type()), "RUN_TYPE_")},
                       {"run_type_inferred", stage.run_type_inferred()},
                       {"modifiers", Json::array()}});
@@ -206,7 +216,10 @@ Json PlanJson(const v1::Plan& plan, const v1::ModelDescription& model, absl::str
   }
   std::vector<std::string> warnings(plan.warnings().begin(), plan.warnings().end());
   warnings.insert(warnings.end(), model.notes().begin(), model.notes().end());
+  Json then = Json::array();
+  for (const v1::RecipeText& text : plan.then()) then.push_back(text.recipe_name());
   return {{"recipe", std::string(recipe)},
+          {"then", std::move(then)},
           {"model", std::string(path)},
           {"summary",
            {{"pruned_parameters", plan.pruned_parameters()},

@@ -13,7 +13,8 @@ namespace espalier::cli {
 std::string PlanText(const v1::Plan& plan, const v1::ModelDescription& model, absl::string_view recipe,
                      absl::string_view path);
 
-// The same for programs: {"recipe", "model", "summary", "stages": [{"name", "run_type", "run_type_inferred", "modifiers":
+// The same for programs: {"recipe", "then" (names of the recipes that follow), "model", "summary", "stages": [{"recipe" (0:
+// the first), "name", "run_type", "run_type_inferred", "modifiers":
 // [{"type", "method", "rule", "structure", "monotone", "start_step", "end_step", "updates": [{"step", "sparsity",
 // "target"}], "parameters": [{"name", "dtype", "shape", "numel", "target"}], "left_out": [{"name", "reason"}]}]}],
 // "warnings"}. `target`: elements pruned at the last update, in `updates` over all parameters; null where only the data

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -23,45 +24,6 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.string();
 }
 
-}  // namespace
-
-void AddRecipeOption(CLI::App& command, std::string& recipe) {
-  command.add_option("recipe", recipe, "Recipe (YAML); - reads standard input")->required()->type_name("RECIPE");
-}
-
-void AddModelOption(CLI::App& command, std::string& model) {
-  command.add_option("--model", model, "Checkpoint: a directory, or a safetensors file")->required()->type_name("PATH");
-}
-
-void AddMaxShardOption(CLI::App& command, uint64_t& bytes) {
-  command.add_option("--max-shard-size", bytes, "Largest file of the output, e.g. 500MB or 4GiB [5GB]")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true).description(""))
-      ->type_name("SIZE");
-}
-
-void AddSpecOptions(CLI::App& command, SpecOptions& options, bool output_required) {
-  AddRecipeOption(command, options.recipe);
-  AddModelOption(command, options.model);
-  CLI::Option* output =
-      command.add_option("--output", options.output, "Directory that will hold the pruned checkpoint")
-          ->type_name("DIR");
-  if (output_required) output->required();
-  command.add_option("--workers", options.workers, "Ranks over which the model is sharded")
-      ->check(CLI::Range(1, 1024).description(""))
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_flag("--hold", options.hold,
-                   "Keep the run after its last stage, for reports, parameters and saves, until `espalier finish`");
-  command.add_flag("--overwrite", options.overwrite, "Replace an output directory that exists");
-  command.add_flag("--ignore-stored-masks", options.ignore_stored_masks,
-                   "Do not continue from masks that the checkpoint carries");
-  AddMaxShardOption(command, options.max_shard_size);
-}
-
-std::string RecipeName(const std::string& path) {
-  return path == "-" ? "<stdin>" : path;
-}
-
 absl::StatusOr<std::string> ReadRecipe(const std::string& path) {
   std::ifstream file;
   if (path != "-") file.open(path, std::ios::binary);
@@ -80,10 +42,63 @@ absl::StatusOr<std::string> ReadRecipe(const std::string& path) {
   return text;
 }
 
+}  // namespace
+
+void AddRecipesOption(CLI::App& command, std::vector<std::string>& recipes) {
+  command.add_option("recipe", recipes, "Recipes (YAML), each run after the one before; - reads standard input")
+      ->required()
+      ->type_name("RECIPE");
+}
+
+void AddModelOption(CLI::App& command, std::string& model) {
+  command.add_option("--model", model, "Checkpoint: a directory, or a safetensors file")->required()->type_name("PATH");
+}
+
+void AddMaxShardOption(CLI::App& command, uint64_t& bytes) {
+  command.add_option("--max-shard-size", bytes, "Largest file of the output, e.g. 500MB or 4GiB [5GB]")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true).description(""))
+      ->type_name("SIZE");
+}
+
+void AddSpecOptions(CLI::App& command, SpecOptions& options, bool output_required) {
+  AddRecipesOption(command, options.recipes);
+  AddModelOption(command, options.model);
+  CLI::Option* output =
+      command.add_option("--output", options.output, "Directory that will hold the pruned checkpoint")
+          ->type_name("DIR");
+  if (output_required) output->required();
+  command.add_option("--workers", options.workers, "Ranks over which the model is sharded")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_flag("--hold", options.hold,
+                   "Keep the run after its last stage, for reports, parameters and saves, until `espalier finish`");
+  command.add_flag("--overwrite", options.overwrite, "Replace an output directory that exists");
+  command.add_flag("--ignore-stored-masks", options.ignore_stored_masks,
+                   "Do not continue from masks that the checkpoint carries");
+  AddMaxShardOption(command, options.max_shard_size);
+}
+
+absl::StatusOr<std::vector<v1::RecipeText>> ReadRecipes(const std::vector<std::string>& paths) {
+  if (std::count(paths.begin(), paths.end(), "-") > 1) {
+    return MakeError(v1::ERROR_REASON_REQUEST_INVALID, "recipe: standard input can only be one of the recipes",
+                     {{"field", "recipe"}});
+  }
+  std::vector<v1::RecipeText> out;
+  for (const std::string& path : paths) {
+    v1::RecipeText& text = out.emplace_back();
+    ESPALIER_ASSIGN_OR_RETURN(*text.mutable_recipe(), ReadRecipe(path));
+    text.set_recipe_name(path == "-" ? "<stdin>" : path);
+  }
+  return out;
+}
+
 absl::StatusOr<v1::RunSpec> MakeSpec(const SpecOptions& options) {
   v1::RunSpec spec;
-  ESPALIER_ASSIGN_OR_RETURN(*spec.mutable_recipe(), ReadRecipe(options.recipe));
-  spec.set_recipe_name(RecipeName(options.recipe));
+  ESPALIER_ASSIGN_OR_RETURN(const std::vector<v1::RecipeText> recipes, ReadRecipes(options.recipes));
+  spec.set_recipe(recipes[0].recipe());
+  spec.set_recipe_name(recipes[0].recipe_name());
+  spec.mutable_then()->Assign(recipes.begin() + 1, recipes.end());
   spec.set_model_path(Absolute(options.model));
   spec.set_output_path(Absolute(options.output));
   spec.set_worker_kind(v1::WORKER_KIND_CHECKPOINT);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
@@ -11,7 +12,7 @@ namespace espalier::cli {
 
 // The part of a command line that says what is to be done: recipe, model, output.
 struct SpecOptions {
-  std::string recipe;
+  std::vector<std::string> recipes;
   std::string model;
   std::string output;
   int workers = 1;
@@ -23,18 +24,18 @@ struct SpecOptions {
 
 // The options of `run` and `submit`.
 void AddSpecOptions(CLI::App& command, SpecOptions& options, bool output_required);
-void AddRecipeOption(CLI::App& command, std::string& recipe);
+// One recipe or more, chained in this order.
+void AddRecipesOption(CLI::App& command, std::vector<std::string>& recipes);
 void AddModelOption(CLI::App& command, std::string& model);
 // --max-shard-size, with units: 500MB, 5GB, 4GiB.
 void AddMaxShardOption(CLI::App& command, uint64_t& bytes);
 
-// Text of a recipe; "-" reads standard input. RECIPE_INVALID where it cannot be read. Of a longer file, which the
-// coordinator refuses, no more than its limit and a byte is read.
-absl::StatusOr<std::string> ReadRecipe(const std::string& path);
-// For errors: the path, or <stdin>.
-std::string RecipeName(const std::string& path);
+// Texts and names of recipes; "-" reads standard input. RECIPE_INVALID where one cannot be read, REQUEST_INVALID where two
+// would read standard input. Of a longer file, which the coordinator refuses, no more than its limit and a byte is read.
+// REQUIRES: not empty.
+absl::StatusOr<std::vector<v1::RecipeText>> ReadRecipes(const std::vector<std::string>& paths);
 
-// Reads the recipe; paths are made absolute, since the workers may run elsewhere.
+// Reads the recipes; paths are made absolute, since the workers may run elsewhere.
 absl::StatusOr<v1::RunSpec> MakeSpec(const SpecOptions& options);
 
 }  // namespace espalier::cli

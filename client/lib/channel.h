@@ -10,6 +10,8 @@
 
 namespace espalier {
 
+// All functions are thread-safe.
+
 // host:port, [v6]:port or unix:path. REQUEST_INVALID (field: coordinator) otherwise: gRPC itself takes a port-less name for
 // port 443 and then waits.
 absl::Status CheckAddress(absl::string_view address);
@@ -28,7 +30,7 @@ struct ConnectOptions {
 // Waits until the channel is connected. UNREACHABLE (address) otherwise, in at most `silent`; the message says what to do.
 absl::Status WaitConnected(grpc::Channel& channel, const std::string& address, const ConnectOptions& options);
 
-// The error of an address that does not answer.
+// The error of an address that does not answer: UNREACHABLE (address).
 absl::Status Unreachable(absl::string_view address, absl::string_view what);
 
 }  // namespace espalier

@@ -50,7 +50,7 @@ struct DownloadSink {
 // Calls of SparsificationService. Blocking; thread-safe.
 //
 // Every call has a deadline. Errors carry the coordinator's reason; without an answer it is UNREACHABLE (address) or
-// DEADLINE (operation). UNAVAILABLE - draining, a broken connection - is tried again until the deadline, with growing,
+// DEADLINE (operation). Which reasons a call answers with stands at its RPC. UNAVAILABLE - draining, a broken connection - is tried again until the deadline, with growing,
 // jittered delays: reads are harmless, and mutations carry a request_id, which is made here where the request has none.
 // Other errors are never retried.
 class Client {

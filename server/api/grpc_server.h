@@ -17,7 +17,7 @@ inline constexpr int kKeepaliveTimeMs = 10'000;
 inline constexpr int kKeepaliveTimeoutMs = 5'000;
 inline constexpr int kMinPingIntervalMs = 5'000;
 
-// The two services, grpc.health.v1 and reflection on one listening address.
+// The two services, grpc.health.v1 and reflection on one listening address. Made, used and destroyed by one thread.
 class GrpcServer {
  public:
   // `address`: host:port; port 0 takes a free one. CANNOT_BIND (address), also for an address in use. The loop and the

@@ -7,7 +7,8 @@
 
 namespace espalier {
 
-// SparsificationService on a Coordinator: carries requests to the event loop and answers back. Decides nothing.
+// SparsificationService on a Coordinator: carries requests to the event loop and answers back. Decides nothing. Called by
+// gRPC's threads.
 class SparsificationApi final : public v1::SparsificationService::CallbackService {
  public:
   // Both outlive the server.

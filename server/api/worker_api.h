@@ -7,7 +7,8 @@
 
 namespace espalier {
 
-// WorkerService on a Coordinator: sessions become links of the registry, uploads go through relays.
+// WorkerService on a Coordinator: sessions become links of the registry, uploads go through relays. Called by gRPC's
+// threads.
 class WorkerApi final : public v1::WorkerService::CallbackService {
  public:
   // Both outlive the server.

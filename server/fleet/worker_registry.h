@@ -67,6 +67,11 @@ class WorkerRegistry {
   // Looks at all leases; call a few times an interval.
   void Tick();
 
+  // Ends all streams; new ones are refused with the same status.
+  void Shutdown(const absl::Status& status);
+
+  // --- worker_registry_use.cc: what runs and clients use
+
   // Names of idle checkpoint workers, and of all that are connected.
   std::vector<std::string> Idle() const;
   std::vector<std::string> Connected() const;
@@ -93,9 +98,6 @@ class WorkerRegistry {
 
   // Sorted by name.
   std::vector<v1::Worker> List() const;
-
-  // Ends all streams; new ones are refused with the same status.
-  void Shutdown(const absl::Status& status);
 
  private:
   struct Pending {

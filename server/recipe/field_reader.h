@@ -14,8 +14,8 @@
 
 namespace espalier {
 
-// Reads the fields of one mapping, each with its type; mistakes go to the problems. A field that is absent, or null, or
-// wrong, is nullopt.
+// Reads the fields of one mapping, each with its type; mistakes (RECIPE_INVALID) go to the problems. A field that is
+// absent, or null, or wrong, is nullopt. Not thread-safe.
 class FieldReader {
  public:
   // All must outlive the reader. REQUIRES: node is a mapping.

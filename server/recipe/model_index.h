@@ -11,7 +11,8 @@
 
 namespace espalier {
 
-// The parameters of a model by all of their names. Parameters are known by their position in the description.
+// The parameters of a model by all of their names. Parameters are known by their position in the description. Immutable,
+// thread-safe.
 class ModelIndex {
  public:
   // `model` must outlive the index. CHECKPOINT_INVALID for a shape that is negative or has more than 2^62 elements (all

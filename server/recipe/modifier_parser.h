@@ -19,8 +19,8 @@ struct ModifierPlace {
   bool run_type_inferred = false;
 };
 
-// Reads one modifier; `value` is the mapping of its fields. Mistakes go to `problems` (the result is then not to be
-// used), fields without effect to `warnings`.
+// Reads one modifier; `value` is the mapping of its fields. Mistakes (RECIPE_INVALID) go to `problems` (the result is then
+// not to be used), fields without effect to `warnings`.
 RecipeModifier ParseModifier(const ModifierPlace& place, const YamlNode& value, Variables& variables,
                              Problems& problems, std::vector<std::string>& warnings);
 

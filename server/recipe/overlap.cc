@@ -19,10 +19,10 @@ struct Window {
 };
 
 Window WindowOf(const ResolvedModifier& modifier) {
-  constexpr int kTraining = -1;
   if (modifier.oneshot()) return {modifier.stage, 0, 1};
+  const int training = -1 - modifier.recipe_index;
   // One that acts at a single step still owns that step.
-  return {kTraining, modifier.timing.start, std::max(modifier.timing.end, modifier.timing.start + 1)};
+  return {training, modifier.timing.start, std::max(modifier.timing.end, modifier.timing.start + 1)};
 }
 
 std::string When(const ResolvedModifier& modifier) {
@@ -73,6 +73,7 @@ void CheckOverlaps(const ModelIndex& model, const std::vector<ResolvedModifier>&
         " owns at the same time", When(first), "; give them different targets",
         second.oneshot() ? " or stages" : " or times that do not overlap");
     problem.metadata = {{"parameter", name}, {"first", first.recipe->field}, {"second", second.recipe->field}};
+    problems.In(second.recipe_index);
     problems.Add(std::move(problem));
   }
 }
@@ -82,12 +83,14 @@ void CheckStageOrder(const std::vector<ResolvedModifier>& modifiers, Problems& p
   const ResolvedModifier* current = nullptr;
   for (const ResolvedModifier& modifier : modifiers) {
     if (modifier.oneshot()) continue;
+    if (current != nullptr && current->recipe_index != modifier.recipe_index) current = last = nullptr;
     if (current != nullptr && current->stage != modifier.stage) {
       if (last == nullptr || current->timing.end > last->timing.end) last = current;
       current = nullptr;
     }
     if (last != nullptr && modifier.timing.start < last->timing.end) {
       const bool open = last->timing.end == Timing::kOpen;
+      problems.In(modifier.recipe_index);
       problems.Add(modifier.recipe->mark, modifier.recipe->field,
                    absl::StrCat("starts at step ", modifier.timing.start, ", before ",
                                 Shorten(last->recipe->field, 200), " of an earlier stage ",

@@ -11,6 +11,7 @@ namespace espalier {
 
 // A modifier of a plan with what it owns and when.
 struct ResolvedModifier {
+  int recipe_index = 0;  // of the chain
   int stage = 0;
   const RecipeStage* in = nullptr;
   const RecipeModifier* recipe = nullptr;
@@ -21,11 +22,12 @@ struct ResolvedModifier {
 };
 
 // Refuses two modifiers that own one parameter at one time (MODIFIERS_OVERLAP), naming both. One-shot stages run one
-// after another, so only modifiers of the same one can collide; train modifiers collide when their windows
-// [start, end) share a step. Windows that only touch are fine.
+// after another, and so do recipes, so only modifiers of the same one can collide; train modifiers collide when their
+// windows [start, end) share a step. Windows that only touch are fine.
 void CheckOverlaps(const ModelIndex& model, const std::vector<ResolvedModifier>& modifiers, Problems& problems);
 
-// Refuses a train stage that starts before an earlier one has ended: stages run one after another.
+// Refuses (RECIPE_INVALID) a train stage that starts before an earlier one of its recipe has ended: stages run one after
+// another.
 void CheckStageOrder(const std::vector<ResolvedModifier>& modifiers, Problems& problems);
 
 }  // namespace espalier

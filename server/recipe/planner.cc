@@ -11,6 +11,7 @@
 #include "proto/support/errors.h"
 #include "proto/support/status_macros.h"
 #include "server/recipe/model_index.h"
+#include "server/recipe/modifier_counts.h"
 #include "server/recipe/overlap.h"
 #include "server/recipe/problems.h"
 #include "server/recipe/recipe_parser.h"
@@ -23,26 +24,32 @@ namespace {
 
 // Counts that a plan may hold: some tens of megabytes.
 constexpr int64_t kMaxTargets = 4'000'000;
-constexpr size_t kMaxNames = 400;
 
 bool Attached(const PlanOptions& options) {
   return options.worker_kind == v1::WORKER_KIND_ATTACHED;
 }
 
+void Shift(Timing& timing, int64_t by) {
+  timing.start += by;
+  if (timing.end != Timing::kOpen) timing.end += by;
+  for (Tick& tick : timing.ticks) tick.step += by;
+}
+
 // Makes one plan; one object a plan.
 class Planner {
  public:
-  Planner(const Recipe& recipe, const ModelIndex& model, const PlanOptions& options, Problems& problems)
-      : recipe_(recipe),
+  Planner(const std::vector<Recipe>& recipes, absl::Span<const v1::RecipeText> texts, const ModelIndex& model,
+          const PlanOptions& options, Problems& problems)
+      : recipes_(recipes),
+        texts_(texts),
         model_(model),
         options_(options),
         problems_(problems),
-        warnings_(recipe.warnings),
         targets_(model, problems, warnings_) {}
 
   // The plan is complete when there are no problems.
   v1::Plan Run() {
-    for (size_t i = 0; i < recipe_.stages.size(); ++i) Stage(static_cast<int>(i), recipe_.stages[i]);
+    for (size_t i = 0; i < recipes_.size(); ++i) ChainRecipe(static_cast<int>(i));
     if (problems_.empty()) CheckStageOrder(modifiers_, problems_);
     CheckOverlaps(model_, modifiers_, problems_);
     if (problems_.empty()) Updates();
@@ -51,14 +58,47 @@ class Planner {
   }
 
  private:
-  void Stage(int index, const RecipeStage& stage) {
+  void ChainRecipe(int index) {
+    const Recipe& recipe = recipes_[static_cast<size_t>(index)];
+    const size_t warned = warnings_.size();
+    recipe_ = index;
+    start_of_recipe_ = chain_end_;
+    problems_.In(index);
+    warnings_.insert(warnings_.end(), recipe.warnings.begin(), recipe.warnings.end());
+    const size_t first = modifiers_.size();
+    for (const RecipeStage& stage : recipe.stages) Stage(stage);
+    // What follows moves by the end of what is planned now.
+    for (size_t i = first; i < modifiers_.size(); ++i) {
+      if (!modifiers_[i].oneshot() && modifiers_[i].timing.end >= chain_end_) {
+        chain_end_ = modifiers_[i].timing.end;
+        last_ = {index, modifiers_[i].recipe};
+      }
+    }
+    if (recipes_.size() == 1) return;
+    for (size_t i = warned; i < warnings_.size(); ++i) {
+      warnings_[i] = absl::StrCat(NameOf(index), ":", warnings_[i]);
+    }
+  }
+
+  std::string NameOf(int recipe) const { return ShownName(texts_[static_cast<size_t>(recipe)].recipe_name()); }
+
+  void Stage(const RecipeStage& stage) {
+    const int index = plan_.stages_size();
     v1::PlannedStage& planned = *plan_.add_stages();
+    planned.set_recipe(recipe_);
     planned.set_name(stage.name);
     planned.set_run_type(stage.run_type);
     planned.set_run_type_inferred(stage.run_type_inferred);
     const bool train = stage.run_type == v1::RUN_TYPE_TRAIN;
     if (train && !Attached(options_) && options_.optimizer_steps_per_epoch <= 0 && NeedsStepsPerEpoch(stage)) {
       WrongKind(stage);
+      return;
+    }
+    if (train && chain_end_ == Timing::kOpen && last_.first < recipe_) {
+      problems_.Add(
+          stage.mark, stage.field,
+          absl::StrCat("never starts: it follows ", NameOf(last_.first), ", where ", Shorten(last_.second->field, 200),
+                       " on line ", last_.second->mark.line, " has no `end`; give it one"));
       return;
     }
     for (const RecipeModifier& modifier : stage.modifiers) Modifier(index, stage, modifier);
@@ -79,6 +119,7 @@ class Planner {
 
   void Modifier(int stage_index, const RecipeStage& stage, const RecipeModifier& modifier) {
     ResolvedModifier resolved;
+    resolved.recipe_index = recipe_;
     resolved.stage = stage_index;
     resolved.in = &stage;
     resolved.recipe = &modifier;
@@ -86,8 +127,10 @@ class Planner {
     resolved.positions = std::move(found.positions);
     std::optional<Timing> timing = ResolveTiming(stage, modifier, options_.optimizer_steps_per_epoch, problems_);
     if (!timing) return;
+    // Whole steps, and last: rounding to steps and the schedule do not depend on where a recipe stands in a chain.
     resolved.timing = *std::move(timing);
-    CheckCounts(resolved);
+    if (!resolved.oneshot()) Shift(resolved.timing, start_of_recipe_);
+    CheckCounts(model_, resolved, problems_);
     if (modifier.calibrated() && !modifier.structured() && !modifier.final_sparsity) {
       warnings_.push_back(absl::StrCat(modifier.mark.line, ":", modifier.mark.column, ": ",
                                        Shorten(modifier.field, 200),
@@ -115,52 +158,6 @@ class Planner {
     planned.set_end_step(resolved.timing.end == Timing::kOpen ? -1 : resolved.timing.end);
   }
 
-  // Elements of one parameter that are pruned at sparsity s.
-  int64_t CountOf(const RecipeModifier& modifier, int position, const Rational& sparsity) const {
-    if (modifier.method != v1::SELECTION_METHOD_WANDA) {
-      return TargetCount(sparsity, model_.numel(position), modifier.rule);
-    }
-    // Wanda prunes int(columns * s) of each row, whatever `compat` says.
-    const int64_t columns = model_.RowLength(position);
-    return model_.numel(position) / columns * TargetCount(sparsity, columns, v1::SELECTION_RULE_SPARSEML);
-  }
-
-  int64_t ElementsOf(const ResolvedModifier& resolved) const {
-    int64_t sum = 0;
-    for (const int position : resolved.positions) sum += model_.numel(position);
-    return sum;
-  }
-
-  // A sparsity below 1 that empties a tensor by rounding is an accident; 1 itself is a wish.
-  void CheckCounts(const ResolvedModifier& resolved) {
-    const RecipeModifier& modifier = *resolved.recipe;
-    if (!modifier.final_sparsity || modifier.structured() || modifier.allow_empty || resolved.positions.empty()) return;
-    const Rational& sparsity = *modifier.final_sparsity;
-    std::vector<std::string> emptied;
-    std::string first;
-    if (modifier.method == v1::SELECTION_METHOD_GLOBAL_MAGNITUDE) {
-      const int64_t elements = ElementsOf(resolved);
-      if (TargetCount(sparsity, elements, modifier.rule) == elements) emptied.emplace_back("all of its parameters");
-    } else if (sparsity < Rational(1)) {
-      for (const int position : resolved.positions) {
-        if (CountOf(modifier, position, sparsity) == model_.numel(position)) {
-          if (emptied.empty()) first = model_.at(position).name();
-          emptied.push_back(Quote(model_.at(position).name()));
-        }
-      }
-    }
-    if (emptied.empty()) return;
-    Problem problem;
-    problem.reason = v1::ERROR_REASON_TARGET_UNPRUNABLE;
-    problem.mark = modifier.sparsity_mark;
-    problem.field = modifier.sparsity_field;
-    problem.what = absl::StrCat("is ", Shorten(sparsity.ToString(), 40), ", which prunes every element of ",
-                                JoinLimited(emptied, ", ", kMaxNames),
-                                "; leave them out with `ignore`, or say `allow_empty: true`");
-    problem.metadata = {{"parameter", first}, {"why", "every element would be pruned"}};
-    problems_.Add(std::move(problem));
-  }
-
   // In the order in which they run: of windows that touch, the one that began earlier has its last tick first.
   void Updates() {
     struct Key {
@@ -181,7 +178,7 @@ class Planner {
         counts += static_cast<int64_t>(modifier.timing.ticks.size() * modifier.positions.size());
       }
       if (counts > kMaxTargets) {
-        TooMany(*modifier.recipe, counts);
+        TooMany(modifier, counts);
         return;
       }
     }
@@ -191,14 +188,15 @@ class Planner {
     for (const Key& key : keys) Update(key.modifier, *key.tick);
   }
 
-  void TooMany(const RecipeModifier& modifier, int64_t counts) {
+  void TooMany(const ResolvedModifier& modifier, int64_t counts) {
     Problem problem;
     problem.reason = v1::ERROR_REASON_LIMIT_EXCEEDED;
-    problem.mark = modifier.mark;
-    problem.field = modifier.field;
+    problem.mark = modifier.recipe->mark;
+    problem.field = modifier.recipe->field;
     problem.what = absl::StrCat("brings the updates times parameters of the plan to ", counts, ", more than ",
                                 kMaxTargets, "; give a larger `update_frequency`");
     problem.metadata = {{"limit", absl::StrCat(kMaxTargets)}, {"value", absl::StrCat(counts)}};
+    problems_.In(modifier.recipe_index);
     problems_.Add(std::move(problem));
   }
 
@@ -211,10 +209,12 @@ class Planner {
     if (!tick.sparsity || modifier.structured()) return;
     update.set_sparsity(tick.sparsity->ToString());
     if (modifier.method == v1::SELECTION_METHOD_GLOBAL_MAGNITUDE) {
-      update.add_targets(TargetCount(*tick.sparsity, ElementsOf(resolved), modifier.rule));
+      update.add_targets(TargetCount(*tick.sparsity, ElementsOf(model_, resolved), modifier.rule));
       return;
     }
-    for (const int position : resolved.positions) update.add_targets(CountOf(modifier, position, *tick.sparsity));
+    for (const int position : resolved.positions) {
+      update.add_targets(CountOf(model_, modifier, position, *tick.sparsity));
+    }
   }
 
   void Totals() {
@@ -236,7 +236,8 @@ class Planner {
     for (const std::string& warning : warnings_) plan_.add_warnings(warning);
   }
 
-  const Recipe& recipe_;
+  const std::vector<Recipe>& recipes_;
+  const absl::Span<const v1::RecipeText> texts_;
   const ModelIndex& model_;
   const PlanOptions& options_;
   Problems& problems_;
@@ -244,21 +245,48 @@ class Planner {
   TargetResolver targets_;
   std::vector<ResolvedModifier> modifiers_;
   v1::Plan plan_;
+  int recipe_ = 0;  // that is being planned
+  // Where the recipes planned so far end, and the modifier, with its recipe, that ends last.
+  int64_t chain_end_ = 0;
+  std::pair<int, const RecipeModifier*> last_ = {0, nullptr};
+  int64_t start_of_recipe_ = 0;
 };
 
 }  // namespace
 
+absl::StatusOr<v1::Plan> MakePlan(absl::Span<const v1::RecipeText> recipes, const v1::ModelDescription& model,
+                                  const PlanOptions& options) {
+  if (recipes.empty() || recipes.size() > kMaxRecipes) {
+    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
+                     absl::StrCat("recipes: ", recipes.size(), " are given, and a plan has 1 to ", kMaxRecipes),
+                     {{"field", "recipes"}});
+  }
+  ESPALIER_ASSIGN_OR_RETURN(const ModelIndex index, ModelIndex::Make(model));
+  std::vector<std::string> names;
+  for (const v1::RecipeText& text : recipes) names.push_back(text.recipe_name());
+  Problems problems(std::move(names));
+  const v1::RunType default_run_type = Attached(options) ? v1::RUN_TYPE_TRAIN : v1::RUN_TYPE_ONESHOT;
+  std::vector<Recipe> parsed;
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    problems.In(static_cast<int>(i));
+    std::optional<Recipe> recipe = ParseRecipe(recipes[i].recipe(), default_run_type, problems);
+    if (recipe) parsed.push_back(*std::move(recipe));
+  }
+  ESPALIER_RETURN_IF_ERROR(problems.ToStatus());
+  v1::Plan plan = Planner(parsed, recipes, index, options, problems).Run();
+  ESPALIER_RETURN_IF_ERROR(problems.ToStatus());
+  const std::string& first = recipes.front().recipe();
+  plan.set_recipe_crc32(Crc32(0, first.data(), first.size()));
+  for (const v1::RecipeText& text : recipes.subspan(1)) *plan.add_then() = text;
+  return plan;
+}
+
 absl::StatusOr<v1::Plan> MakePlan(absl::string_view recipe_text, absl::string_view recipe_name,
                                   const v1::ModelDescription& model, const PlanOptions& options) {
-  ESPALIER_ASSIGN_OR_RETURN(const ModelIndex index, ModelIndex::Make(model));
-  Problems problems(recipe_name);
-  const std::optional<Recipe> recipe =
-      ParseRecipe(recipe_text, Attached(options) ? v1::RUN_TYPE_TRAIN : v1::RUN_TYPE_ONESHOT, problems);
-  if (!recipe) return problems.ToStatus();
-  v1::Plan plan = Planner(*recipe, index, options, problems).Run();
-  ESPALIER_RETURN_IF_ERROR(problems.ToStatus());
-  plan.set_recipe_crc32(Crc32(0, recipe_text.data(), recipe_text.size()));
-  return plan;
+  v1::RecipeText text;
+  text.set_recipe(std::string(recipe_text));
+  text.set_recipe_name(std::string(recipe_name));
+  return MakePlan(absl::MakeConstSpan(&text, 1), model, options);
 }
 
 }  // namespace espalier

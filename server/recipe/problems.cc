@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -54,10 +55,14 @@ std::string Line(absl::string_view recipe_name, const Problem& problem) {
 
 }  // namespace
 
-Problems::Problems(absl::string_view recipe_name)
-    : recipe_name_(recipe_name.empty() ? "recipe" : Shorten(recipe_name, kMaxValue)) {}
+std::string ShownName(absl::string_view recipe_name) {
+  return recipe_name.empty() ? "recipe" : Shorten(recipe_name, kMaxValue);
+}
+
+Problems::Problems(std::vector<std::string> recipe_names) : recipe_names_(std::move(recipe_names)) {}
 
 void Problems::Add(Problem problem) {
+  problem.recipe = recipe_;
   problems_.push_back(std::move(problem));
 }
 
@@ -76,11 +81,13 @@ absl::Status Problems::ToStatus() const {
   sorted.reserve(problems_.size());
   for (const Problem& problem : problems_) sorted.push_back(&problem);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Problem* a, const Problem* b) {
-    return std::pair(a->mark.line, a->mark.column) < std::pair(b->mark.line, b->mark.column);
+    return std::tuple(a->recipe, a->mark.line, a->mark.column) < std::tuple(b->recipe, b->mark.line, b->mark.column);
   });
   std::vector<std::string> lines;
   lines.reserve(sorted.size());
-  for (const Problem* problem : sorted) lines.push_back(Line(recipe_name_, *problem));
+  for (const Problem* problem : sorted) {
+    lines.push_back(Line(ShownName(recipe_names_[static_cast<size_t>(problem->recipe)]), *problem));
+  }
   const Problem& first = *sorted.front();
   Metadata metadata;
   if (first.reason == v1::ERROR_REASON_RECIPE_INVALID) {
@@ -88,6 +95,9 @@ absl::Status Problems::ToStatus() const {
                 {"line", absl::StrCat(first.mark.line)},
                 {"column", absl::StrCat(first.mark.column)}};
     if (!first.suggestion.empty()) metadata["suggestion"] = Shorten(first.suggestion, kMaxValue);
+  }
+  if (recipe_names_.size() > 1) {
+    metadata["recipe"] = ShownName(recipe_names_[static_cast<size_t>(first.recipe)]);
   }
   for (const auto& [key, value] : first.metadata) metadata[key] = Shorten(value, kMaxValue);
   return MakeError(first.reason, JoinLimited(lines, "\n", kMaxMessage), metadata);

@@ -18,7 +18,7 @@ namespace espalier {
 //  - the name or an alias of a parameter; the name of a layer: its `.weight`;
 //  - a class name (Linear, Conv1D, Embedding, Conv1d, Conv2d, Conv3d): the weights of such layers, where config.json told
 //    the architecture.
-// All but exact names pass biases by unless the expression itself speaks of "bias".
+// All but exact names pass biases by unless the expression itself speaks of "bias". Not thread-safe.
 class TargetPattern {
  public:
   // nullopt with `error` set for one that cannot be read. `model` must outlive it.

@@ -10,7 +10,7 @@
 
 namespace espalier {
 
-// Finds the parameters of modifiers; one object a plan.
+// Finds the parameters of modifiers; one object a plan. Not thread-safe.
 class TargetResolver {
  public:
   // What the resolved modifiers of a plan may hold together: parameters and left-out ones.
@@ -28,7 +28,8 @@ class TargetResolver {
       : model_(model), problems_(problems), warnings_(warnings) {}
 
   // The parameters that `modifier` prunes: matched by a target, not ignored, with elements and of a dtype that can be
-  // pruned; for N:M and calibrated modifiers with rows that fit. Empty after a problem. Ignoring one name of a tied
+  // pruned; for N:M and calibrated modifiers with rows that fit. Empty after a problem: RECIPE_INVALID, TARGET_UNMATCHED,
+  // TARGET_UNPRUNABLE, LIMIT_EXCEEDED. Ignoring one name of a tied
   // parameter protects it under all of its names.
   Result Resolve(const RecipeModifier& modifier);
 

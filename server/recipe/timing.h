@@ -17,7 +17,7 @@ struct Tick {
   std::optional<Rational> sparsity;  // absent for CONSTANT, N:M and what calibration decides
 };
 
-// When a modifier acts, in absolute optimizer steps; all 0 in a one-shot stage.
+// When a modifier acts, in optimizer steps; all 0 in a one-shot stage.
 struct Timing {
   static constexpr int64_t kOpen = std::numeric_limits<int64_t>::max();
 
@@ -29,7 +29,8 @@ struct Timing {
 // Updates that one modifier may have.
 inline constexpr int64_t kMaxTicks = 20'000;
 
-// Puts a modifier on the optimizer's steps. `steps_per_epoch` 0: unknown. nullopt after a problem.
+// Puts a modifier on the optimizer's steps, counted from the start of its recipe. `steps_per_epoch` 0: unknown. nullopt
+// after a problem: RECIPE_INVALID, LIMIT_EXCEEDED. Pure.
 std::optional<Timing> ResolveTiming(const RecipeStage& stage, const RecipeModifier& modifier, int64_t steps_per_epoch,
                                     Problems& problems);
 

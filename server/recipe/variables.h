@@ -15,7 +15,7 @@ namespace espalier {
 // The variables of a recipe, and the values of scalars in which eval(...) stands. Variables are resolved by dependency,
 // whatever their order in the text. A scalar that is one eval(...) as a whole has the type of its result; inside other
 // text the result is inserted. Nesting (of parentheses and of variables together) and all arithmetic of a recipe are
-// bounded.
+// bounded. Not thread-safe.
 class Variables {
  public:
   explicit Variables(Problems& problems) : problems_(problems) {}

@@ -79,7 +79,8 @@ class Coordinator : private FleetListener {
 
  private:
   struct CachedPlan {
-    std::string key;  // the spec, serialized
+    std::string key;     // the spec, serialized
+    uint32_t check = 0;  // of its pages' tokens
     v1::Plan plan;
     v1::PlanSummary summary;
     v1::ModelDescription model;
@@ -111,11 +112,12 @@ class Coordinator : private FleetListener {
   void DiscardDone(const std::string& token, const absl::Status& status);
   void ReleaseQueued(const std::string& run);
 
+  // coordinator_plans.cc
+  void PlanSpec(const v1::RunSpec& spec, Planned done);
+
   // coordinator_requests.cc
   absl::Status Ready() const;
   v1::Run FullRun(const RunEntry& entry) const;
-  void PlanSpec(const v1::RunSpec& spec, Planned done);
-  absl::StatusOr<v1::CreateRunResponse> QueueRun(const v1::CreateRunRequest& request, CachedPlan planned);
   absl::StatusOr<RunDriver*> DriverOf(const std::string& name, absl::string_view what);
   void Gather(const std::string& run, const absl::StatusOr<v1::GatherParameter>& op, std::shared_ptr<ChunkSink> sink);
 

@@ -94,6 +94,8 @@ void GroupCall::OnPage(int rank, const v1::ResultPage& page) {
     Place(state.answer.counts.violations, counts.first(), counts.violations());
   } else if (page.has_report()) {
     for (const v1::ParameterSparsity& row : page.report().parameters()) state.rows[row.name()] = row;
+  } else if (page.has_checksums()) {
+    state.checksums[page.checksums().first()] = page.checksums();
   }
 }
 
@@ -140,6 +142,11 @@ void GroupCall::EndIfAllEnded() {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     if (ranks_[r].failed || ranks_[r].command_id == 0) continue;
     for (auto& [name, row] : ranks_[r].rows) ranks_[r].answer.rows.push_back(std::move(row));
+    for (auto& [first, page] : ranks_[r].checksums) {
+      for (v1::RangeChecksum& checksum : *page.mutable_checksums()) {
+        ranks_[r].answer.checksums.push_back(std::move(checksum));
+      }
+    }
     answers[r] = std::move(ranks_[r].answer);
   }
   // A copy: the callback may destroy this.

@@ -21,6 +21,7 @@ struct RankAnswer {
   v1::Ack ack;
   RankCounts counts;
   std::vector<v1::ParameterSparsity> rows;
+  std::vector<v1::RangeChecksum> checksums;
 };
 
 // One command to several ranks of a group at once. Destroying it forgets the answers. On the event loop only.
@@ -63,6 +64,7 @@ class GroupCall {
     bool failed = false;
     RankAnswer answer;
     std::map<std::string, v1::ParameterSparsity> rows;  // by name: a page may come twice
+    std::map<int64_t, v1::ChecksumPage> checksums;      // by place, likewise
     v1::CommandProgress progress;
   };
 

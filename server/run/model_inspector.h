@@ -21,8 +21,8 @@ class ModelInspector {
       : loop_(loop), registry_(registry), patience_(patience) {}
 
   using Done = std::function<void(absl::StatusOr<v1::ModelDescription>)>;
-  // Any connected worker, idle ones first; when it is lost, another. WORKERS_MISSING without one; else what the worker
-  // answers: CHECKPOINT_INVALID, PATH_NOT_ALLOWED, OUTPUT_EXISTS, STORAGE_UNWRITABLE.
+  // Any connected worker, idle ones first; when it is lost, another. WORKERS_MISSING without one, DEADLINE; else what the
+  // worker answers: CHECKPOINT_INVALID, PATH_NOT_ALLOWED, OUTPUT_EXISTS, STORAGE_UNWRITABLE.
   void Inspect(const v1::InspectModel& question, Done done);
 
   // All that wait are answered with `status`.

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "google/protobuf/util/time_util.h"
-#include "proto/support/crc32.h"
 #include "proto/support/errors.h"
 #include "proto/support/status_macros.h"
 #include "server/recipe/planner.h"
@@ -23,7 +22,36 @@ absl::Status Invalid(absl::string_view field, absl::string_view what) {
   return MakeError(v1::ERROR_REASON_REQUEST_INVALID, absl::StrCat(field, ": ", what), {{"field", std::string(field)}});
 }
 
+absl::Status CheckRecipes(const v1::RunSpec& spec) {
+  if (spec.then_size() >= kMaxRecipes) {
+    return Invalid("spec.then", absl::StrCat(spec.then_size() + 1, " recipes, at most ", kMaxRecipes));
+  }
+  int64_t bytes = 0;
+  int index = -1;
+  for (const v1::RecipeText& text : RecipesOf(spec)) {
+    const std::string field = index < 0 ? "spec." : absl::StrCat("spec.then[", index, "].");
+    ++index;
+    if (text.recipe().empty()) return Invalid(field + "recipe", "is missing");
+    if (text.recipe_name().size() > kMaxPathBytes) return Invalid(field + "recipe_name", "is longer than 4096 bytes");
+    bytes += static_cast<int64_t>(text.recipe().size());
+    if (bytes <= kMaxRecipeBytes) continue;
+    return MakeError(v1::ERROR_REASON_LIMIT_EXCEEDED,
+                     absl::StrCat(field, "recipe: ", index == 0 ? "" : "with those before ", bytes, " bytes, at most ",
+                                  kMaxRecipeBytes),
+                     {{"limit", absl::StrCat(kMaxRecipeBytes)}, {"value", absl::StrCat(bytes)}});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+std::vector<v1::RecipeText> RecipesOf(const v1::RunSpec& spec) {
+  std::vector<v1::RecipeText> out(1);
+  out[0].set_recipe(spec.recipe());
+  out[0].set_recipe_name(spec.recipe_name());
+  out.insert(out.end(), spec.then().begin(), spec.then().end());
+  return out;
+}
 
 absl::Status CheckPath(absl::string_view path, absl::string_view field, const std::vector<std::string>& roots) {
   if (path.empty()) return Invalid(field, "is missing");
@@ -48,14 +76,11 @@ absl::Status CheckPath(absl::string_view path, absl::string_view field, const st
 
 absl::StatusOr<v1::RunSpec> CompleteSpec(const v1::RunSpec& spec, const std::vector<std::string>& roots) {
   v1::RunSpec out = spec;
-  if (spec.recipe().empty()) return Invalid("spec.recipe", "is missing");
-  if (static_cast<int64_t>(spec.recipe().size()) > kMaxRecipeBytes) {
-    return MakeError(v1::ERROR_REASON_LIMIT_EXCEEDED,
-                     absl::StrCat("spec.recipe: ", spec.recipe().size(), " bytes, at most ", kMaxRecipeBytes),
-                     {{"limit", absl::StrCat(kMaxRecipeBytes)}, {"value", absl::StrCat(spec.recipe().size())}});
-  }
-  if (spec.recipe_name().size() > kMaxPathBytes) return Invalid("spec.recipe_name", "is longer than 4096 bytes");
+  ESPALIER_RETURN_IF_ERROR(CheckRecipes(spec));
   if (out.recipe_name().empty()) out.set_recipe_name("recipe");
+  for (int i = 0; i < out.then_size(); ++i) {
+    if (out.then(i).recipe_name().empty()) out.mutable_then(i)->set_recipe_name(absl::StrCat("recipe ", i + 2));
+  }
   ESPALIER_RETURN_IF_ERROR(CheckPath(spec.model_path(), "spec.model_path", roots));
   if (!spec.output_path().empty()) {
     ESPALIER_RETURN_IF_ERROR(CheckPath(spec.output_path(), "spec.output_path", roots));
@@ -107,35 +132,6 @@ absl::StatusOr<int64_t> ReadPageToken(absl::string_view token, absl::string_view
     return Invalid("page_token", "is not one of this list, or the list has changed; begin again without a token");
   }
   return number;
-}
-
-absl::StatusOr<v1::GetPlanResponse> PlanPage(const v1::Plan& plan, const v1::PlanSummary& summary,
-                                             const v1::ModelDescription& model, int page_size,
-                                             absl::string_view page_token) {
-  ESPALIER_ASSIGN_OR_RETURN(const int size, PageSize(page_size, 1000, 5000));
-  const std::string bytes = plan.SerializeAsString();
-  const uint32_t check = Crc32(0, bytes.data(), bytes.size());
-  ESPALIER_ASSIGN_OR_RETURN(int64_t at, ReadPageToken(page_token, "p", check));
-  at = std::max<int64_t>(at, 0);
-  const std::vector<v1::PlannedParameter> parameters = PlannedParameters(plan, model);
-  std::vector<const v1::LeftOut*> left_out;
-  for (const v1::PlannedModifier& modifier : plan.modifiers()) {
-    for (const v1::LeftOut& each : modifier.left_out()) left_out.push_back(&each);
-  }
-  const int64_t planned = static_cast<int64_t>(parameters.size());
-  const int64_t total = planned + static_cast<int64_t>(left_out.size());
-  v1::GetPlanResponse page;
-  *page.mutable_summary() = summary;
-  const int64_t end = std::min(at + size, total);
-  for (; at < end; ++at) {
-    if (at < planned) {
-      *page.add_parameters() = parameters[static_cast<size_t>(at)];
-    } else {
-      *page.add_left_out() = *left_out[static_cast<size_t>(at - planned)];
-    }
-  }
-  if (end < total) page.set_next_page_token(MakePageToken("p", end, check));
-  return page;
 }
 
 absl::StatusOr<const v1::Parameter*> FindParameter(const v1::ModelDescription& model, absl::string_view name) {

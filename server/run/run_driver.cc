@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/time_util.h"
+#include "proto/support/digest_sum.h"
 #include "proto/support/errors.h"
 #include "proto/support/names.h"
 #include "server/recipe/planner.h"
@@ -103,7 +104,7 @@ void RunDriver::LoadModel() {
   command.mutable_load_model()->set_ignore_stored_masks(entry_.spec.ignore_stored_masks());
   CallAll(command, DataDeadline(ModelBytes()), [this](const Answers& answers) {
     for (const RankAnswer& answer : answers) {
-      mask_digest_ = AddMod61(mask_digest_, answer.ack.load_model().mask_digest());
+      mask_digest_ = AddDigests(mask_digest_, answer.ack.load_model().mask_digest());
     }
     const bool committed = CommitOrFail({"StateChanged", "the model is loaded", {}},
                                         [this](v1::Run& run) { MoveTo(run, v1::Run::STATE_RUNNING, "", Wall()); });

@@ -78,22 +78,26 @@ class RunDriver {
   // The run is QUEUED and these workers, in order of ranks, are claimed for it.
   void Start(std::vector<std::string> workers);
 
-  // ILLEGAL_TRANSITION once publishing has begun. `extra` are rows to be journaled with the change.
+  // ILLEGAL_TRANSITION once publishing has begun; STORAGE_UNWRITABLE: nothing changed. `extra` are rows to be journaled
+  // with the change.
   absl::Status Cancel(const std::string& reason, const ExtraRows& extra);
-  // Ends the hold. ILLEGAL_TRANSITION.
+  // Ends the hold. ILLEGAL_TRANSITION, STORAGE_UNWRITABLE.
   absl::Status Finish(const ExtraRows& extra);
 
-  // ILLEGAL_TRANSITION unless RUNNING. The sink is ended when they return OK, later, in the order of the calls.
+  // ILLEGAL_TRANSITION unless RUNNING. The sink is ended when they return OK, later, in the order of the calls: with the
+  // workers' error, WORKER_LOST or COLLECTIVE_TIMEOUT, CANCELLED or DRAINING, LIMIT_EXCEEDED where nobody reads or uploads.
   absl::Status Report(v1::ReportMode mode, std::shared_ptr<ReportSink> sink);
   absl::Status Gather(const v1::GatherParameter& op, std::shared_ptr<ChunkSink> sink);
-  // Answers the operation as it starts.
+  // Answers the operation as it starts. ILLEGAL_TRANSITION unless RUNNING, LIMIT_EXCEEDED with too many in the queue,
+  // STORAGE_UNWRITABLE.
   absl::StatusOr<v1::Operation> Save(const v1::SaveCheckpointRequest& request, const ExtraRows& extra);
-  // The operation after the call.
+  // The operation after the call. OPERATION_NOT_FOUND.
   absl::StatusOr<v1::Operation> CancelOperation(const std::string& name, const ExtraRows& extra);
 
   // Ends the run FAILED; for a coordinator that stops.
   void Stop(const absl::Status& why) { Fail(why); }
 
+  // Of the registry: what happened to a worker that is in this run or in none. The first may end the run, the second does.
   void OnSuspect(const std::string& worker, const std::string& reason);
   void OnLost(const std::string& worker, const std::string& reason);
 
@@ -128,7 +132,7 @@ class RunDriver {
   void Hold();
   void Succeed();
 
-  // --- run_demands.cc: what a RUNNING run is asked for, and saves
+  // --- run_demands.cc: what a RUNNING run is asked for
   absl::Status MustRun(absl::string_view what) const;
   void Enqueue(Demand demand);
   // The demand in execution has ended.
@@ -137,6 +141,8 @@ class RunDriver {
   void StartGather(const v1::GatherParameter& op, std::shared_ptr<ChunkSink> sink);
   void WatchReader(int64_t passed);
   void EndGather();
+
+  // --- run_saves.cc: saves, also the one at the end
   void StartSave(SaveInFlight save);
   void SaveShards();
   void Publish(std::vector<v1::RangeChecksum> checksums);
@@ -144,7 +150,7 @@ class RunDriver {
   void EndOperation(const std::string& name, const absl::Status& status, int64_t bytes, const ExtraRows& extra = {});
   void DiscardSave(std::function<void()> then);
 
-  // --- run_faults.cc: commands, and what becomes of the run when one fails
+  // --- run_calls.cc: commands to the group
   v1::Command NewCommand() const;
   // The same command to all ranks, then `done`. A failure ends the run, except that with `soft` one that left the group
   // whole goes there.
@@ -152,10 +158,12 @@ class RunDriver {
                std::function<void(const absl::Status&)> soft = {});
   void Call(const std::vector<std::optional<v1::Command>>& commands, absl::Duration deadline,
             std::function<void(Answers)> done, std::function<void(const absl::Status&)> soft = {});
+  void OnProgress(const v1::CommandProgress& sum);
+
+  // --- run_faults.cc: what becomes of the run when one fails
   void OnRankError(int rank, const absl::Status& status);
   void OnEnded(std::vector<std::optional<RankAnswer>> answers);
   void OnExpired(const std::vector<int>& missing);
-  void OnProgress(const v1::CommandProgress& sum);
   // The worst of what the ranks reported, with rank and worker named.
   absl::Status Verdict() const;
   absl::Status NameRank(int rank, const absl::Status& status) const;

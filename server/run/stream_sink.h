@@ -19,7 +19,7 @@ class StreamSink {
   virtual bool Closed() const = 0;
   // Written in order. What is over the room is queued all the same: a writer that minds memory asks first.
   virtual void Write(Message message) = 0;
-  // Ends the stream after what was written. Later calls are ignored.
+  // Ends the stream with `status`, of any reason, after what was written. Later calls are ignored.
   virtual void Finish(const absl::Status& status) = 0;
   // Called, on any thread, each time room appears, and once when the client has gone.
   virtual void OnChange(std::function<void()> callback) = 0;

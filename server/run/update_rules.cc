@@ -5,13 +5,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/digest_sum.h"
 #include "proto/support/errors.h"
 #include "proto/support/status_macros.h"
 
 namespace espalier {
 namespace {
-
-constexpr uint64_t kPrime61 = (uint64_t{1} << 61) - 1;
 
 absl::Status CountsDoNotFit(size_t rank, absl::string_view what) {
   return MakeError(v1::ERROR_REASON_INVARIANT, absl::StrCat("rank ", rank, ": ", what, "; the update is not adopted"),
@@ -71,11 +70,6 @@ absl::Status CheckMasked(const v1::UpdateSpec& pushed, const Intent& intent, abs
 
 }  // namespace
 
-uint64_t AddMod61(uint64_t a, uint64_t b) {
-  const uint64_t sum = a + b;
-  return sum >= kPrime61 ? sum - kPrime61 : sum;
-}
-
 absl::StatusOr<Intent> DecidePruned(const v1::UpdateSpec& counting, absl::Span<const int64_t> numel,
                                     absl::Span<const RankCounts> ranks) {
   ESPALIER_ASSIGN_OR_RETURN(
@@ -118,7 +112,7 @@ absl::StatusOr<Committed> CheckUpdate(const v1::UpdateSpec& pushed, const Intent
                       parameters, ranks.size(), [&](size_t r) -> const auto& { return ranks[r].counts.counts; }));
   out.selection_hash = ranks[0].result.selection_hash();
   for (size_t r = 0; r < ranks.size(); ++r) {
-    out.mask_digest = AddMod61(out.mask_digest, ranks[r].result.mask_digest() % kPrime61);
+    out.mask_digest = AddDigests(out.mask_digest, ranks[r].result.mask_digest());
     if (!checks) continue;
     const v1::UpdateMasksResult& result = ranks[r].result;
     if (result.version() != pushed.version()) {
@@ -156,32 +150,6 @@ absl::Status CheckPlanned(absl::Span<const v1::ParameterSparsity> rows) {
     if (row.zeros() < row.masked()) return NotEffective(row.name(), "zeros", row.masked(), row.zeros());
   }
   return absl::OkStatus();
-}
-
-v1::SparsitySummary SumRows(absl::Span<const v1::ParameterSparsity> rows, int64_t mask_version) {
-  int64_t total = 0, sparse = 0, prunable = 0, prunable_sparse = 0, masked = 0;
-  for (const v1::ParameterSparsity& row : rows) {
-    total += row.numel();
-    sparse += row.zeros();
-    masked += row.masked();
-    if (!row.prunable()) continue;
-    prunable += row.numel();
-    prunable_sparse += row.zeros();
-  }
-  const auto percent = [](int64_t part, int64_t whole) {
-    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole) * 100;
-  };
-  v1::SparsitySummary out;
-  out.set_total(total);
-  out.set_sparse(sparse);
-  out.set_sparsity_percent(percent(sparse, total));
-  out.set_prunable(prunable);
-  out.set_prunable_sparse(prunable_sparse);
-  out.set_prunable_sparsity_percent(percent(prunable_sparse, prunable));
-  out.set_quantizable(prunable);
-  out.set_masked(masked);
-  out.set_mask_version(mask_version);
-  return out;
 }
 
 }  // namespace espalier

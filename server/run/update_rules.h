@@ -59,10 +59,4 @@ absl::StatusOr<Committed> CheckUpdate(const v1::UpdateSpec& pushed, const Intent
 // and at least as many zeros. MASK_NOT_EFFECTIVE (parameter, want, got).
 absl::Status CheckPlanned(absl::Span<const v1::ParameterSparsity> rows);
 
-// The sums of a report (report.proto). `quantizable` counts what is prunable; nothing is quantized here.
-v1::SparsitySummary SumRows(absl::Span<const v1::ParameterSparsity> rows, int64_t mask_version);
-
-// (a + b) mod 2^61 - 1.
-uint64_t AddMod61(uint64_t a, uint64_t b);
-
 }  // namespace espalier

@@ -10,7 +10,8 @@
 
 namespace espalier {
 
-// The rows of a journal that stand: the last of each (kind, run, key), in the order in which they were written.
+// The rows of a journal that stand: the last of each (kind, run, key), in the order in which they were written. Not
+// thread-safe.
 class JournalRows {
  public:
   // `sequence` grows from row to row.

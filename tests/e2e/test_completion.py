@@ -44,6 +44,7 @@ class Zsh:
         ("espalier run --max-sh", "espalier run --max-shard-size "),
         ("espalier report --mode ga", "espalier report --mode gather "),
         ("espalier completion z", "espalier completion zsh "),
+        ("espalier run first.yaml /proc/cpuin", "espalier run first.yaml /proc/cpuinfo "),
     ],
 )
 def test_zsh_completes(typed: str, completed: str) -> None:

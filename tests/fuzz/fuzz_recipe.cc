@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "proto/support/errors.h"
 #include "server/recipe/planner.h"
@@ -49,10 +50,25 @@ void CheckPlan(const v1::Plan& plan, const v1::ModelDescription& model) {
     Require(spec.version() == i + 1);
     for (const int64_t target : spec.targets()) Require(target >= 0 && target <= plan.pruned_elements());
   }
-  for (const v1::PlannedParameter& parameter : PlannedParameters(plan, model)) {
+  for (const v1::PlannedParameter& parameter : PlannedParameters(plan, model, 0, CountPlannedParameters(plan))) {
     Require(parameter.final_target() <= parameter.numel());
   }
   Require(SummarizePlan(plan).updates_size() == plan.updates_size());
+}
+
+// A recipe that can be planned can follow itself, unless it has no end, or there is too much of it.
+void CheckTwice(const v1::Plan& once, const std::string& text, const v1::ModelDescription& model,
+                const PlanOptions& options) {
+  std::vector<v1::RecipeText> chain(2);
+  for (v1::RecipeText& recipe : chain) recipe.set_recipe(text);
+  const auto twice = MakePlan(chain, model, options);
+  if (!twice.ok()) {
+    const v1::ErrorReason reason = ReasonOf(twice.status());
+    Require(reason == v1::ERROR_REASON_RECIPE_INVALID || reason == v1::ERROR_REASON_LIMIT_EXCEEDED);
+    return;
+  }
+  CheckPlan(*twice, model);
+  Require(twice->updates_size() == 2 * once.updates_size());
 }
 
 }  // namespace
@@ -67,6 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto plan = MakePlan(text, "fuzz.yaml", model, options);
     if (plan.ok()) {
       CheckPlan(*plan, model);
+      CheckTwice(*plan, text, model, options);
       continue;
     }
     Require(ReasonOf(plan.status()) != v1::ERROR_REASON_UNSPECIFIED && !plan.status().message().empty());

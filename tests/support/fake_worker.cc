@@ -156,7 +156,10 @@ FakeWorker::Messages FakeWorker::Execute(const v1::Command& command) {
       }
       break;
     case v1::Command::kSaveShards: {
-      v1::RangeChecksum& checksum = *ack.mutable_save_shards()->add_checksums();
+      v1::ResultPage& page = *answers.emplace_back().mutable_page();
+      page.set_command_id(command.command_id());
+      page.set_generation(command.generation());
+      v1::RangeChecksum& checksum = *page.mutable_checksums()->add_checksums();
       checksum.set_file("model.safetensors");
       checksum.set_offset(rank_);
       ack.mutable_save_shards()->set_bytes_written(Share(model_.total_bytes()));

@@ -3,7 +3,6 @@
 namespace espalier {
 namespace {
 
-constexpr uint64_t kPrime = (uint64_t{1} << 61) - 1;
 constexpr int kDigits = 32;
 
 uint64_t Fnv1a64(absl::string_view text) {
@@ -21,9 +20,9 @@ uint64_t Mix(uint64_t x) {
 
 // 2^61 = 1 mod p: the upper bits are added to the lower ones.
 uint64_t Reduce(unsigned __int128 x) {
-  uint64_t folded = static_cast<uint64_t>(x & kPrime) + static_cast<uint64_t>(x >> 61);
-  folded = (folded & kPrime) + (folded >> 61);
-  return folded >= kPrime ? folded - kPrime : folded;
+  uint64_t folded = static_cast<uint64_t>(x & kDigestPrime) + static_cast<uint64_t>(x >> 61);
+  folded = (folded & kDigestPrime) + (folded >> 61);
+  return folded >= kDigestPrime ? folded - kDigestPrime : folded;
 }
 
 // Reads the pruned elements of a mask, 32 from any offset on; those past the end count as kept.
@@ -65,10 +64,6 @@ uint64_t MaskDigest(absl::string_view name, const Bitmask& mask, ShardRange rang
     digest = AddDigests(digest, Reduce(static_cast<unsigned __int128>(v) * r));
   }
   return digest;
-}
-
-uint64_t AddDigests(uint64_t a, uint64_t b) {
-  return Reduce(static_cast<unsigned __int128>(a) + b);
 }
 
 }  // namespace espalier

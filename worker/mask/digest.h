@@ -8,15 +8,13 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "proto/support/digest_sum.h"
 #include "worker/mask/bitmask.h"
 #include "worker/shard/shard_range.h"
 
 namespace espalier {
 
-// Part of one shard: `mask` covers `range` of the parameter.
+// Part of one shard: `mask` covers `range` of the parameter. AddDigests joins parts.
 uint64_t MaskDigest(absl::string_view name, const Bitmask& mask, ShardRange range);
-
-// (a + b) mod p.
-uint64_t AddDigests(uint64_t a, uint64_t b);
 
 }  // namespace espalier

@@ -167,10 +167,6 @@ v1::ParameterSparsity Row(const v1::Parameter& parameter, const ShardMask* mask,
   return row;
 }
 
-double Percent(int64_t part, int64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole) * 100;
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<v1::ParameterSparsity>> ComputeReport(const ShardTable& shards, const MaskTable& masks,
@@ -185,23 +181,6 @@ absl::StatusOr<std::vector<v1::ParameterSparsity>> ComputeReport(const ShardTabl
     rows.push_back(Row(*shard.parameter, MaskOf(masks, name), {.zeros = counts[2 * i], .masked = counts[2 * i + 1]}));
   }
   return rows;
-}
-
-v1::SparsitySummary Summarize(absl::Span<const v1::ParameterSparsity> rows, int64_t mask_version) {
-  v1::SparsitySummary summary;
-  for (const v1::ParameterSparsity& row : rows) {
-    summary.set_total(summary.total() + row.numel());
-    summary.set_sparse(summary.sparse() + row.zeros());
-    summary.set_masked(summary.masked() + row.masked());
-    if (!row.prunable()) continue;
-    summary.set_prunable(summary.prunable() + row.numel());
-    summary.set_prunable_sparse(summary.prunable_sparse() + row.zeros());
-  }
-  summary.set_sparsity_percent(Percent(summary.sparse(), summary.total()));
-  summary.set_prunable_sparsity_percent(Percent(summary.prunable_sparse(), summary.prunable()));
-  summary.set_quantizable(summary.prunable());
-  summary.set_mask_version(mask_version);
-  return summary;
 }
 
 }  // namespace espalier

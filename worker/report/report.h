@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "espalier/v1/report.pb.h"
+#include "proto/support/summary.h"
 #include "worker/collective/collective.h"
 #include "worker/mask/mask_table.h"
 #include "worker/shard/shard_table.h"
@@ -28,8 +28,5 @@ struct ReportOptions {
 // Errors: those of Collective.
 absl::StatusOr<std::vector<v1::ParameterSparsity>> ComputeReport(const ShardTable& shards, const MaskTable& masks,
                                                                  Collective& collective, const ReportOptions& options);
-
-// Sums of rows. `quantizable` counts the weights that count as prunable, `quantized` is 0: Espalier does not quantize.
-v1::SparsitySummary Summarize(absl::Span<const v1::ParameterSparsity> rows, int64_t mask_version);
 
 }  // namespace espalier

@@ -1,14 +1,39 @@
 #include "worker/checkpoint/load.h"
 
+#include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
+#include "worker/checkpoint/input_file.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/mask_file.h"
 #include "worker/mask/digest.h"
 #include "worker/session/handlers/handlers.h"
 
 namespace espalier {
+namespace {
+
+// What the manifest beside stored masks says of them and their bits do not: N:M. Masks may come without one.
+absl::Status LabelMasks(const Checkpoint& checkpoint, const PathRoots& roots, MaskTable& masks) {
+  const std::string path = absl::StrCat(checkpoint.directory(), "/", kManifestName);
+  std::error_code error;
+  if (masks.empty() || !std::filesystem::exists(path, error)) return absl::OkStatus();
+  ESPALIER_ASSIGN_OR_RETURN(const std::string resolved, roots.Resolve(path));
+  ESPALIER_ASSIGN_OR_RETURN(const auto file, InputFile::Open(resolved, path));
+  ESPALIER_ASSIGN_OR_RETURN(const std::string text, file->ReadText(kMaxManifestBytes));
+  ESPALIER_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, path));
+  for (const v1::ParameterSparsity& row : manifest.report.rows) {
+    const auto mask = masks.find(row.name());
+    if (mask != masks.end()) mask->second.structure = row.structure();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status LoadModel(WorkerState& state, const CommandContext& context, CommandResult& result) {
   ESPALIER_ASSIGN_OR_RETURN(Collective * group, state.GroupOf(context.command, context.Left()));
@@ -22,6 +47,7 @@ absl::Status LoadModel(WorkerState& state, const CommandContext& context, Comman
         context.progress("load", done, total, "bytes");
       }));
   ESPALIER_ASSIGN_OR_RETURN(MaskTable masks, LoadStoredMasks(checkpoint, shards));
+  ESPALIER_RETURN_IF_ERROR(LabelMasks(checkpoint, options.roots, masks));
   std::map<std::string, uint64_t> digests;
   for (const auto& [name, mask] : masks) {
     ESPALIER_ASSIGN_OR_RETURN(const Shard shard, shards.Lookup(name));

@@ -19,4 +19,17 @@ void AppendCountPages(const UpdateCounts& counts, std::vector<v1::ResultPage>& p
   }
 }
 
+void MoveChecksumsToPages(v1::SaveShardsResult& result, std::vector<v1::ResultPage>& pages) {
+  int64_t index = 0;
+  Paginate(
+      result.checksums(), pages,
+      [&index](v1::ResultPage& page, const v1::RangeChecksum& checksum) {
+        if (!page.has_checksums()) page.mutable_checksums()->set_first(index);
+        *page.mutable_checksums()->add_checksums() = checksum;
+        ++index;
+      },
+      [](const v1::RangeChecksum& checksum) { return checksum.ByteSizeLong() + 8; });
+  result.clear_checksums();
+}
+
 }  // namespace espalier

@@ -33,4 +33,7 @@ struct UpdateCounts {
 };
 void AppendCountPages(const UpdateCounts& counts, std::vector<v1::ResultPage>& pages);
 
+// Moves the checksums of a save out of its result.
+void MoveChecksumsToPages(v1::SaveShardsResult& result, std::vector<v1::ResultPage>& pages);
+
 }  // namespace espalier

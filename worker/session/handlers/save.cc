@@ -4,6 +4,7 @@
 #include "proto/support/status_macros.h"
 #include "worker/session/checks.h"
 #include "worker/session/handlers/handlers.h"
+#include "worker/session/handlers/pages.h"
 
 namespace espalier {
 
@@ -23,8 +24,9 @@ absl::Status SaveShards(WorkerState& state, const CommandContext& context, Comma
     hit = true;
     context.progress("save", done, total, "bytes");
   };
-  ESPALIER_ASSIGN_OR_RETURN(*result.ack.mutable_save_shards(),
-                            state.saver->SaveShards(request, *state.source, *state.shards, state.masks, *group));
+  v1::SaveShardsResult& out = *result.ack.mutable_save_shards();
+  ESPALIER_ASSIGN_OR_RETURN(out, state.saver->SaveShards(request, *state.source, *state.shards, state.masks, *group));
+  MoveChecksumsToPages(out, result.pages);
   return absl::OkStatus();
 }
 

@@ -83,7 +83,8 @@ void Swap(WorkerState& state, const v1::UpdateSpec& spec, const UpdateInputs& up
     ShardMask& mask = state.masks[shard.parameter->name()];
     mask.bits = std::move(bits);
     mask.version = spec.version();
-    mask.structure = spec.structure();
+    // What is only held is what it was: zeros that come on top break no group.
+    if (spec.method() != v1::SELECTION_METHOD_CONSTANT) mask.structure = spec.structure();
     mask.planned = selection.pruned[i];
     state.SetDigest(shard.parameter->name(), digests[i]);
     if (i == 0) FaultHit("in_swap", rank);

@@ -1,6 +1,8 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "client/cli/file_writer.h"
 #include "client/cli/spec_options.h"
@@ -73,19 +75,37 @@ TEST(Spec, ReadsTheRecipeAndMakesPathsAbsolute) {
   const TempDir dir;
   espalier::testing::WriteFile(dir / "r.yaml", "a: 1\n");
   SpecOptions options;
-  options.recipe = dir / "r.yaml";
+  options.recipes = {dir / "r.yaml"};
   options.model = "model/../other";
   options.workers = 3;
   ASSERT_OK_AND_ASSIGN(const v1::RunSpec spec, MakeSpec(options));
   EXPECT_EQ(spec.recipe(), "a: 1\n");
-  EXPECT_EQ(spec.recipe_name(), options.recipe);
+  EXPECT_EQ(spec.recipe_name(), options.recipes[0]);
+  EXPECT_EQ(spec.then_size(), 0);
   EXPECT_EQ(spec.model_path(), (std::filesystem::current_path() / "other").string());
   EXPECT_EQ(spec.output_path(), "");
   EXPECT_EQ(spec.world_size(), 3);
   for (const std::string& bad : {dir / "none.yaml", dir.path()}) {
-    options.recipe = bad;
+    options.recipes = {bad};
     EXPECT_THAT(MakeSpec(options), HasReason(v1::ERROR_REASON_RECIPE_INVALID, HasSubstr(bad)));
   }
+}
+
+TEST(Spec, FurtherRecipesFollowInOrder) {
+  const TempDir dir;
+  SpecOptions options;
+  for (const char* name : {"a.yaml", "b.yaml", "c.yaml"}) {
+    options.recipes.push_back(dir / name);
+    espalier::testing::WriteFile(options.recipes.back(), name);
+  }
+  ASSERT_OK_AND_ASSIGN(const v1::RunSpec spec, MakeSpec(options));
+  EXPECT_EQ(spec.recipe(), "a.yaml");
+  ASSERT_EQ(spec.then_size(), 2);
+  EXPECT_EQ(spec.then(0).recipe(), "b.yaml");
+  EXPECT_EQ(spec.then(0).recipe_name(), options.recipes[1]);
+  EXPECT_EQ(spec.then(1).recipe(), "c.yaml");
+  options.recipes = {"-", options.recipes[0], "-"};
+  EXPECT_THAT(MakeSpec(options), HasReason(v1::ERROR_REASON_REQUEST_INVALID, HasSubstr("standard input")));
 }
 
 }  // namespace

@@ -56,6 +56,18 @@ TEST_F(PlanOutputTest, TextNamesEveryParameterAndWhy) {
   EXPECT_THAT(text, HasSubstr("note: `ignore: x` matches nothing\n"));
 }
 
+TEST_F(PlanOutputTest, ChainedRecipesAreNamed) {
+  plan_.add_then()->set_recipe_name("more.yaml");
+  plan_.add_stages()->set_name("prune");
+  plan_.mutable_stages(1)->set_recipe(1);
+  EXPECT_THAT(Text(), HasSubstr("recipe  half.yaml, then more.yaml\n"));
+  EXPECT_THAT(Text(), HasSubstr("\nprune of more.yaml ("));
+  const auto json = PlanJson(plan_, model_, "half.yaml", "/m");
+  EXPECT_EQ(json["then"].dump(), R"(["more.yaml"])");
+  EXPECT_EQ(json["stages"][0]["recipe"], 0);
+  EXPECT_EQ(json["stages"][1]["recipe"], 1);
+}
+
 TEST_F(PlanOutputTest, TargetsThatTheDataDecides) {
   plan_.mutable_updates(0)->clear_targets();
   plan_.mutable_updates(0)->clear_sparsity();

@@ -72,9 +72,29 @@ TEST(PlanViewsTest, SummaryKeepsAHundredWarnings) {
   EXPECT_EQ(summary.warnings(99), "and 151 more");
 }
 
+std::vector<v1::PlannedParameter> All(const v1::Plan& plan, const v1::ModelDescription& model) {
+  return PlannedParameters(plan, model, 0, CountPlannedParameters(plan));
+}
+
+TEST(PlanViewsTest, RangesOfParametersAreThoseOfTheWhole) {
+  const v1::Plan plan = Plan(kThree);
+  const std::vector<v1::PlannedParameter> all = All(plan, SmallModel());
+  const int64_t count = CountPlannedParameters(plan);
+  ASSERT_EQ(count, 5);
+  for (int64_t begin = 0; begin <= count; ++begin) {
+    for (int64_t end = begin; end <= count; ++end) {
+      const std::vector<v1::PlannedParameter> part = PlannedParameters(plan, SmallModel(), begin, end);
+      ASSERT_EQ(part.size(), static_cast<size_t>(end - begin));
+      for (size_t i = 0; i < part.size(); ++i) {
+        EXPECT_EQ(part[i].SerializeAsString(), all[static_cast<size_t>(begin) + i].SerializeAsString());
+      }
+    }
+  }
+}
+
 TEST(PlanViewsTest, ParametersComeByModifierAndName) {
   std::vector<std::string> seen;
-  for (const v1::PlannedParameter& entry : PlannedParameters(Plan(kThree), SmallModel())) {
+  for (const v1::PlannedParameter& entry : All(Plan(kThree), SmallModel())) {
     EXPECT_EQ(entry.dtype(), v1::DTYPE_BF16);
     EXPECT_EQ(entry.shape_size(), 2);
     seen.push_back(absl::StrCat(entry.modifier(), " ", entry.name(), " ", entry.numel(), " ", entry.final_target()));
@@ -84,7 +104,7 @@ TEST(PlanViewsTest, ParametersComeByModifierAndName) {
       ElementsAre("0 model.layers.0.mlp.up_proj.weight 128 64", "0 model.layers.1.mlp.up_proj.weight 128 64",
                   "1 model.layers.0.self_attn.q_proj.weight 64 -1", "1 model.layers.1.self_attn.q_proj.weight 64 -1",
                   "2 model.layers.0.mlp.up_proj.weight 128 -1"));
-  EXPECT_EQ(PlannedParameters(Plan(kThree), {})[0].numel(), 0);
+  EXPECT_EQ(All(Plan(kThree), {})[0].numel(), 0);
 }
 
 TEST(PlanViewsTest, FinalTargetIsThatOfTheLastUpdate) {
@@ -92,7 +112,7 @@ TEST(PlanViewsTest, FinalTargetIsThatOfTheLastUpdate) {
   options.worker_kind = v1::WORKER_KIND_ATTACHED;
   const v1::Plan plan =
       Plan("modifiers:\n  MagnitudePruningModifier: {targets: lm_head, final_sparsity: 0.75, end: 5steps}\n", options);
-  EXPECT_EQ(PlannedParameters(plan, SmallModel())[0].final_target(), 192);
+  EXPECT_EQ(All(plan, SmallModel())[0].final_target(), 192);
 }
 
 TEST(PlanViewsTest, SpecsOfUpdates) {

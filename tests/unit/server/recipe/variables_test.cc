@@ -25,7 +25,7 @@ struct Evaluated {
 };
 
 Evaluated Evaluate(absl::string_view yaml, absl::string_view key) {
-  Problems problems("r.yaml");
+  Problems problems({"r.yaml"});
   const YamlNode root = ReadYaml(yaml, problems).value();
   Variables variables(problems);
   for (size_t i = 0; i < root.keys.size(); ++i) variables.Define(root.keys[i], root.children[i]);
@@ -186,7 +186,7 @@ TEST(VariablesTest, NameTheKeyAndTheVariable) {  // known-bugs 82
 }
 
 TEST(VariablesTest, TellsWhichAreNotUsed) {
-  Problems problems("r.yaml");
+  Problems problems({"r.yaml"});
   const YamlNode root = ReadYaml("a: eval(b)\nb: 1\nc: 2\nk: eval(c)\nd: eval(1/0)\n", problems).value();
   Variables variables(problems);
   for (const char* name : {"a", "b", "c", "d"}) EXPECT_TRUE(variables.Define(name, *root.Find(name)));

@@ -15,13 +15,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string ErrorOf(absl::string_view text) {
-  Problems problems("r.yaml");
+  Problems problems({"r.yaml"});
   ReadYaml(text, problems);
   return std::string(problems.ToStatus().message());
 }
 
 YamlNode Read(absl::string_view text) {
-  Problems problems("r.yaml");
+  Problems problems({"r.yaml"});
   std::optional<YamlNode> node = ReadYaml(text, problems);
   EXPECT_TRUE(problems.empty()) << problems.ToStatus();
   return node.value_or(YamlNode());

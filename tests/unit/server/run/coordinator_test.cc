@@ -79,6 +79,20 @@ TEST(CreateRunTest, BadRequestsNameTheField) {
   cluster.AddWorkers(1);
   const std::map<std::string, std::function<void(v1::RunSpec&)>> cases = {
       {"spec.recipe", [](v1::RunSpec& s) { s.clear_recipe(); }},
+      {"spec.then[1].recipe",
+       [](v1::RunSpec& s) {
+         s.add_then()->set_recipe(s.recipe());
+         s.add_then()->set_recipe_name("empty.yaml");
+       }},
+      {"spec.then[0].recipe_name",
+       [](v1::RunSpec& s) {
+         s.add_then()->set_recipe(s.recipe());
+         s.mutable_then(0)->set_recipe_name(std::string(5000, 'n'));
+       }},
+      {"spec.then",
+       [](v1::RunSpec& s) {
+         for (int i = 0; i < 64; ++i) s.add_then()->set_recipe(s.recipe());
+       }},
       {"spec.model_path", [](v1::RunSpec& s) { s.clear_model_path(); }},
       {"spec.model_path ", [](v1::RunSpec& s) { s.set_model_path("relative/model"); }},
       {"spec.output_path", [](v1::RunSpec& s) { s.set_output_path(std::string("/a\0b", 4)); }},
@@ -106,6 +120,39 @@ TEST(CreateRunTest, BadRequestsNameTheField) {
   v1::RunSpec large = cluster.Spec(1);
   large.mutable_recipe()->append((size_t{1} << 20), '#');
   EXPECT_THAT(cluster.Call(&Coordinator::CreateRun, Request(large)), HasReason(v1::ERROR_REASON_LIMIT_EXCEEDED));
+  // Recipes of a chain share the limit.
+  v1::RunSpec halves = cluster.Spec(1);
+  halves.mutable_recipe()->append((size_t{1} << 19), '#');
+  halves.add_then()->set_recipe(halves.recipe());
+  EXPECT_THAT(cluster.Call(&Coordinator::CreateRun, Request(halves)),
+              HasReason(v1::ERROR_REASON_LIMIT_EXCEEDED, HasSubstr("spec.then[0].recipe: with those before")));
+}
+
+TEST(CreateRunTest, AChainIsRunAndPublishedAsSubmittedAlsoAfterARestart) {
+  Cluster cluster;
+  v1::RunSpec spec = cluster.Spec(1);
+  spec.set_output_path("/out");
+  spec.add_then()->set_recipe(
+      "more_stage:\n  p_modifiers:\n    - MagnitudePruningModifier: {targets: [a.weight], final_sparsity: 0.75}\n");
+  spec.mutable_then(0)->set_recipe_name("more.yaml");
+  spec.add_then()->set_recipe("last_stage:\n  p_modifiers:\n    - ConstantPruningModifier: {targets: [b.weight]}\n");
+  cluster.AddWorkers(1);
+  cluster.CreateHeld(1);  // keeps the worker, so that the run waits
+  const std::string name = cluster.Create(spec);
+  ASSERT_EQ(cluster.Get(name).state(), v1::Run::STATE_QUEUED);
+  const std::string plan = cluster.Get(name).plan().SerializeAsString();
+  cluster.Restart();
+  const v1::Run run = cluster.Get(name);
+  EXPECT_EQ(run.plan().SerializeAsString(), plan);
+  EXPECT_EQ(run.state(), v1::Run::STATE_SUCCEEDED) << run.state_reason() << run.error().message();
+  EXPECT_EQ(run.updates_done(), 3);
+  const v1::PublishCheckpoint& publish = cluster.worker("w0").last("PublishCheckpoint").publish_checkpoint();
+  EXPECT_EQ(publish.recipe(), spec.recipe());
+  ASSERT_EQ(publish.plan().then_size(), 2);
+  EXPECT_EQ(publish.plan().then(0).recipe(), spec.then(0).recipe());
+  EXPECT_EQ(publish.plan().then(0).recipe_name(), "more.yaml");
+  EXPECT_EQ(publish.plan().then(1).recipe_name(), "recipe 3");
+  EXPECT_EQ(publish.plan().stages(2).recipe(), 2);
 }
 
 TEST(CreateRunTest, RecipeErrorsTouchNoRun) {  // known-bugs 74

@@ -312,7 +312,7 @@ TEST_F(DemandsTest, AClientThatStopsReadingDoesNotHoldUpTheRun) {  // known-bugs
   EXPECT_THAT(*Report()->status, IsOk());
 }
 
-TEST_F(DemandsTest, AnUploadThatNeverComesIsGivenUp) {
+TEST_F(DemandsTest, AnUploadThatNeverComesIsGivenUp) {  // known-bugs 26
   Hold();
   const auto sink = Read("a.weight");  // all ranks answer, and rank 0 uploads nothing
   const auto report = Report();

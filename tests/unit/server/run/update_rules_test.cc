@@ -163,23 +163,5 @@ TEST(CheckPlannedTest, EveryPlannedRowMustBeMeasured) {
   EXPECT_THAT(CheckPlanned({row}), IsOk());
 }
 
-TEST(SumRowsTest, TheFoundingFigures) {
-  std::vector<v1::ParameterSparsity> rows(2);
-  rows[0].set_numel(15187968);
-  rows[0].set_zeros(2322540);
-  rows[0].set_prunable(true);
-  rows[1].set_numel(15191712 - 15187968);
-  const v1::SparsitySummary sum = SumRows(rows, 1);
-  EXPECT_EQ(sum.total(), 15191712);
-  EXPECT_EQ(sum.prunable(), 15187968);
-  EXPECT_EQ(sum.prunable_sparse(), 2322540);
-  EXPECT_EQ(sum.prunable_sparsity_percent(), 15.291973225121358);
-}
-
-TEST(SumRowsTest, NothingIsDividedByZero) {  // known-bugs 20
-  EXPECT_EQ(SumRows({}, 0).sparsity_percent(), 0);
-  EXPECT_EQ(SumRows({}, 0).prunable_sparsity_percent(), 0);
-}
-
 }  // namespace
 }  // namespace espalier

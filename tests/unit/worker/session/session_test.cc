@@ -203,11 +203,51 @@ TEST_F(SessionTest, SavesAndPublishes) {
   v1::PublishCheckpoint& op = *publish.mutable_publish_checkpoint();
   op.set_path(dir_ / "out");
   op.set_token("r-1");
-  *op.mutable_checksums() = saved->ack.save_shards().checksums();
+  EXPECT_EQ(saved->ack.save_shards().checksums_size(), 0);
+  for (const v1::ResultPage& page : saved->pages) op.mutable_checksums()->MergeFrom(page.checksums().checksums());
+  EXPECT_GT(op.checksums_size(), 0);
   op.set_mask_digest(1);
   ASSERT_OK(session_->Run(publish)->status());
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out/model.safetensors"));
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out/espalier/espalier.json"));
+}
+
+TEST_F(SessionTest, StoredMasksKeepTheirStructure) {
+  Load();
+  ASSERT_OK(session_->Run(commands_.Update(1, {{"a.weight", 12}}))->status());
+  v1::Command save = commands_.Next();
+  save.mutable_save_shards()->set_path(dir_ / "out");
+  save.mutable_save_shards()->set_token("r-1");
+  const auto saved = session_->Run(save);
+  ASSERT_OK(saved->status());
+  v1::Command publish = commands_.Next();
+  v1::PublishCheckpoint& op = *publish.mutable_publish_checkpoint();
+  op.set_path(dir_ / "out");
+  op.set_token("r-1");
+  for (const v1::ResultPage& page : saved->pages) op.mutable_checksums()->MergeFrom(page.checksums().checksums());
+  v1::ParameterSparsity& row = *op.add_report();
+  row.set_name("a.weight");
+  row.set_dtype(v1::DTYPE_F32);
+  row.mutable_structure()->set_n(1);
+  row.mutable_structure()->set_m(2);
+  ASSERT_OK(session_->Run(publish)->status());
+  ASSERT_OK(session_->Run(commands_.Leave())->status());
+
+  ASSERT_OK(session_->Run(commands_.Join(0, 1))->status());
+  ASSERT_OK(session_->Run(commands_.Load(dir_ / "out"))->status());
+  const auto structure = [&] {
+    const auto report = session_->Run(commands_.Report());
+    return RowOf(*report, "a.weight").structure();
+  };
+  EXPECT_EQ(structure().n(), 1);
+  EXPECT_EQ(structure().m(), 2);
+  // Held, it still is what it was; chosen anew it is not.
+  v1::Command hold = commands_.Update(1, {{"a.weight", 12}});
+  hold.mutable_update_masks()->mutable_spec()->set_method(v1::SELECTION_METHOD_CONSTANT);
+  ASSERT_OK(session_->Run(hold)->status());
+  EXPECT_EQ(structure().m(), 2);
+  ASSERT_OK(session_->Run(commands_.Update(2, {{"a.weight", 13}}))->status());
+  EXPECT_EQ(structure().m(), 0);
 }
 
 TEST_F(SessionTest, LeavingSweepsWhatWasNotPublished) {
