@@ -241,6 +241,18 @@ def test_a_lost_coordinator_ends_the_command(tmp_path: Path, number: signal.Sign
         assert not (tmp_path / "out").exists()
 
 
+def test_a_killed_command_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    with held(tmp_path) as (command, _, _):
+        command.process.kill()
+        command.end()
+        (left,) = command.kept()
+        assert (left / "coordinator.log").exists()
+    path = recipe(tmp_path, "half", HALF)
+    again = Command(tmp_path / "c", path, "--model", tmp_path / "model", "--output", tmp_path / "out")
+    assert again.end().code == 0
+    assert again.kept() == []
+
+
 def test_refusals_come_before_any_work_and_leave_nothing(tmp_path: Path) -> None:
     model = small(tmp_path / "model")
     bad = recipe(tmp_path, "bad", 'MagnitudePruningModifier: {targets: ["re:l.*"], final_sparsty: 0.5}')

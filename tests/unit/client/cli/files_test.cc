@@ -1,6 +1,10 @@
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +65,57 @@ TEST(StateDir, TemporaryOneGoesUnlessKept) {
     state->Keep();
   }
   EXPECT_TRUE(std::filesystem::remove_all(path) > 0);
+}
+
+// A test in a TMPDIR of its own.
+class TemporaryState : public ::testing::Test {
+ protected:
+  TemporaryState() { setenv("TMPDIR", tmp_.path().c_str(), 1); }
+  ~TemporaryState() override {
+    if (before_) {
+      setenv("TMPDIR", before_->c_str(), 1);
+    } else {
+      unsetenv("TMPDIR");
+    }
+  }
+  std::vector<std::string> Left() const {
+    std::vector<std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(tmp_.path())) out.push_back(entry.path().string());
+    return out;
+  }
+  const char* given_ = getenv("TMPDIR");
+  const std::optional<std::string> before_ = given_ == nullptr ? std::nullopt : std::optional<std::string>(given_);
+  const TempDir tmp_;
+};
+
+TEST_F(TemporaryState, TheNextOneRemovesWhatAKilledOneLeft) {
+  const pid_t child = fork();
+  if (child == 0) {
+    // Ends without destructors, as after kill -9.
+    const auto state = StateDir::Open("");
+    if (state.ok()) espalier::testing::WriteFile((*state)->Log("worker-0"), "x");
+    _exit(state.ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(Left().size(), 1u);
+  ASSERT_OK_AND_ASSIGN(const auto state, StateDir::Open(""));
+  EXPECT_THAT(Left(), ::testing::ElementsAre(state->path()));
+}
+
+TEST_F(TemporaryState, WhatLivesIsKeptOrIsNotOursStays) {
+  std::filesystem::create_directory(tmp_ / "espalier-run-foreign");
+  std::string kept;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto state, StateDir::Open(""));
+    kept = state->path();
+    state->Keep();
+  }
+  ASSERT_OK_AND_ASSIGN(const auto first, StateDir::Open(""));
+  ASSERT_OK_AND_ASSIGN(const auto second, StateDir::Open(""));
+  EXPECT_THAT(Left(),
+              ::testing::UnorderedElementsAre(tmp_ / "espalier-run-foreign", kept, first->path(), second->path()));
 }
 
 TEST(StateDir, ChosenOneStays) {
