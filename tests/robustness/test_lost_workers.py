@@ -27,7 +27,7 @@ from harness import (
 )
 
 LEASE = 2
-POINTS = ("after_select", "before_vote", "after_vote", "in_swap", "in_save")
+POINTS = ("after_select", "before_vote", "after_vote", "in_swap", "in_save")  # in_save: known-bugs 23
 
 
 def model(directory: Path) -> Path:
