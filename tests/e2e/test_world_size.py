@@ -99,6 +99,29 @@ def test_n_of_m_keeps_n(tmp_path: Path, keep: int, group: int) -> None:  # known
         assert (read_masks(output)["l.weight"] == expect_n_of_m(tensors["l.weight"], keep, group)).all()
 
 
+@pytest.mark.parametrize(("keep", "group"), [(2, 4), (3, 10), (5, 20)])
+def test_n_of_m_of_transposed_layers_over_ranks(tmp_path: Path, keep: int, group: int) -> None:
+    """GPT-2's Conv1D is stored [in, out]: groups run down the rows, of which the ranks own 20, 10 or 7."""
+    random = np.random.default_rng(keep * 10 + group)
+    name = "h.0.attn.c_attn.weight"
+    values = (np.round(random.standard_normal((20, 9)) * 4) / 4).astype("<f4")  # ties, and zeros of their own
+    tensors = {name: bf16(values), "h.0.ln_1.weight": bf16(random.standard_normal(9).astype("<f4"))}
+    model = make_checkpoint(tmp_path / "model", tensors, {"model_type": "gpt2"})
+    path = recipe(
+        tmp_path, "nm", f'MagnitudePruningModifier: {{targets: ["{name}"], mask_structure: "{keep}:{group}"}}'
+    )
+    columns = Tensor("BF16", np.ascontiguousarray(tensors[name].values.T))
+    expected = expect_n_of_m(columns, keep, group).reshape(9, 20).T.reshape(-1)
+    outputs = []
+    for workers in (1, 2, 3):
+        output = tmp_path / f"out-{workers}"
+        espalier("run", path, "--model", model, "--output", output, "--workers", str(workers))
+        assert (read_masks(output)[name] == expected).all(), workers
+        assert espalier("verify", output).code == 0
+        outputs.append(tree(output))
+    assert outputs[1:] == outputs[:1] * 2
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_a_second_recipe_continues_from_the_masks_of_the_first(tmp_path: Path, workers: int) -> None:
     random = np.random.default_rng(7)  # known-bugs 7, 8

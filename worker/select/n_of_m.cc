@@ -82,14 +82,19 @@ int64_t PrunedNans(const Magnitudes& values, const Bitmask* first, const Bitmask
 
 }  // namespace
 
+absl::StatusOr<Bitmask> MaskNOfM(const Update& update, size_t i, bool cut) {
+  const SelectInput& input = update.inputs[i];
+  ESPALIER_ASSIGN_OR_RETURN(const GroupLayout layout, GroupLayoutOf(*input.parameter, update.spec.structure()));
+  Bitmask mask(input.range.size());
+  PruneWholeBlocks(layout, update.Values(i), update.First(i), input.range, mask);
+  if (cut) ESPALIER_RETURN_IF_ERROR(PruneCutBlocks(update, i, layout, mask));
+  return mask;
+}
+
 absl::StatusOr<Selection> SelectNOfM(const Update& update, absl::Span<const int64_t> cut) {
   Selection selection;
   for (size_t i = 0; i < update.inputs.size(); ++i) {
-    const SelectInput& input = update.inputs[i];
-    ESPALIER_ASSIGN_OR_RETURN(const GroupLayout layout, GroupLayoutOf(*input.parameter, update.spec.structure()));
-    Bitmask mask(input.range.size());
-    PruneWholeBlocks(layout, update.Values(i), update.First(i), input.range, mask);
-    if (cut[i] != 0) ESPALIER_RETURN_IF_ERROR(PruneCutBlocks(update, i, layout, mask));
+    ESPALIER_ASSIGN_OR_RETURN(Bitmask mask, MaskNOfM(update, i, cut[i] != 0));
     selection.pruned_nans += PrunedNans(update.Values(i), update.First(i), mask);
     selection.masks.push_back(std::move(mask));
   }

@@ -100,6 +100,18 @@ std::vector<int64_t> LocalSlots(const Update& update) {
   return slots;
 }
 
+// Entered by all ranks: are the inputs of each in order? Answers the slots, summed over the ranks.
+absl::StatusOr<std::vector<int64_t>> Meet(const Update& update) {
+  const absl::Status mine = CheckInputs(update.spec, update.inputs);
+  std::vector<int64_t> slots;
+  if (IsNOfM(update.spec) || update.spec.monotone()) {
+    slots = mine.ok() ? LocalSlots(update) : std::vector<int64_t>(static_cast<size_t>(update.spec.parameters_size()));
+  }
+  ESPALIER_RETURN_IF_ERROR(Agree(mine, slots, update.collective, update.tag));
+  slots.resize(update.inputs.size());
+  return slots;
+}
+
 int64_t CountZeroOrMasked(const SelectInput& input) {
   if (input.current == nullptr) return CountZeros(input.parameter->dtype(), input.values);
   const VerifyCounts counts = VerifyMask(input.parameter->dtype(), input.values, *input.current);
@@ -113,13 +125,7 @@ absl::StatusOr<Selection> Select(const v1::UpdateSpec& spec, absl::Span<const Se
   const Update update{spec, inputs, collective, {"select", command_id}};
   ESPALIER_RETURN_IF_ERROR(CheckSpec(spec));
   if (spec.parameters().empty()) return Selection{};
-  const absl::Status mine = CheckInputs(spec, inputs);
-  std::vector<int64_t> slots;
-  if (IsNOfM(spec) || spec.monotone()) {
-    slots = mine.ok() ? LocalSlots(update) : std::vector<int64_t>(static_cast<size_t>(spec.parameters_size()));
-  }
-  ESPALIER_RETURN_IF_ERROR(Agree(mine, slots, collective, update.tag));
-  slots.resize(inputs.size());
+  ESPALIER_ASSIGN_OR_RETURN(const std::vector<int64_t> slots, Meet(update));
   switch (spec.method()) {
     case v1::SELECTION_METHOD_MAGNITUDE:
       return SelectEach(update, slots);
@@ -135,27 +141,19 @@ absl::StatusOr<Selection> Select(const v1::UpdateSpec& spec, absl::Span<const Se
   }
 }
 
-absl::StatusOr<std::vector<int64_t>> CountForUpdate(const v1::UpdateSpec& spec, absl::Span<const SelectInput> inputs) {
-  ESPALIER_RETURN_IF_ERROR(CheckInputs(spec, inputs));
+absl::StatusOr<std::vector<int64_t>> CountForUpdate(const v1::UpdateSpec& spec, absl::Span<const SelectInput> inputs,
+                                                    Collective& collective, int64_t command_id) {
   std::vector<int64_t> counts;
+  if (!IsNOfM(spec)) {
+    ESPALIER_RETURN_IF_ERROR(CheckInputs(spec, inputs));
+    for (const SelectInput& input : inputs) counts.push_back(CountZeroOrMasked(input));
+    return counts;
+  }
+  const Update update{spec, inputs, collective, {"count", command_id}};
+  ESPALIER_ASSIGN_OR_RETURN(const std::vector<int64_t> cut, Meet(update));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const SelectInput& input = inputs[i];
-    if (!IsNOfM(spec)) {
-      counts.push_back(CountZeroOrMasked(input));
-      continue;
-    }
-    ESPALIER_ASSIGN_OR_RETURN(const GroupLayout layout, GroupLayoutOf(*input.parameter, spec.structure()));
-    if (!layout.Aligned(input.range)) {
-      return Unprunable(input.parameter->name(),
-                        absl::StrCat("groups of ", layout.m,
-                                     " along its input lie on two ranks, whose counts are not "
-                                     "known to one of them; use a number of workers with which each rank's rows are a "
-                                     "multiple of ",
-                                     layout.m, ", or one worker"));
-    }
-    Bitmask mask(input.range.size());
-    PruneWholeBlocks(layout, {input.parameter->dtype(), input.values}, spec.monotone() ? input.current : nullptr,
-                     input.range, mask);
+    // One mask at a time: it is made the same way again when the update comes.
+    ESPALIER_ASSIGN_OR_RETURN(const Bitmask mask, MaskNOfM(update, i, cut[i] != 0));
     counts.push_back(mask.CountPruned());
   }
   return counts;

@@ -44,8 +44,10 @@ struct Selection {
 absl::StatusOr<Selection> Select(const v1::UpdateSpec& spec, absl::Span<const SelectInput> inputs,
                                  Collective& collective, int64_t command_id);
 
-// What CountUpdate answers, of this rank's shards and without any collective: for N:M the elements its groups will
-// lose, for every other method the elements that are zero or masked already (those belong to the pruned set).
-absl::StatusOr<std::vector<int64_t>> CountForUpdate(const v1::UpdateSpec& spec, absl::Span<const SelectInput> inputs);
+// What CountUpdate answers of this rank's shards: for N:M the elements that Select will prune in them - entered by all
+// ranks, since groups may lie on several -, for every other method the elements that are zero or masked already (those
+// belong to the pruned set), without any collective. Errors as of Select.
+absl::StatusOr<std::vector<int64_t>> CountForUpdate(const v1::UpdateSpec& spec, absl::Span<const SelectInput> inputs,
+                                                    Collective& collective, int64_t command_id);
 
 }  // namespace espalier

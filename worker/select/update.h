@@ -32,6 +32,9 @@ struct Update {
 absl::StatusOr<Selection> SelectEach(const Update& update, absl::Span<const int64_t> masked);
 absl::StatusOr<Selection> SelectGlobally(const Update& update, absl::Span<const int64_t> masked);
 
+// The N:M mask of this rank's range of one parameter. `cut`: a group lies on more than one rank, so all enter a
+// collective.
+absl::StatusOr<Bitmask> MaskNOfM(const Update& update, size_t i, bool cut);
 // `cut`: not 0 where a group lies on more than one rank.
 absl::StatusOr<Selection> SelectNOfM(const Update& update, absl::Span<const int64_t> cut);
 

@@ -7,11 +7,11 @@
 namespace espalier {
 
 absl::Status CountUpdate(WorkerState& state, const CommandContext& context, CommandResult& result) {
-  ESPALIER_RETURN_IF_ERROR(state.ModelOf(context.command, context.Left()).status());
+  ESPALIER_ASSIGN_OR_RETURN(Collective * group, state.ModelOf(context.command, context.Left()));
   const v1::UpdateSpec& spec = context.command.count_update().spec();
   ESPALIER_ASSIGN_OR_RETURN(const UpdateInputs update, UpdateInputs::LookUp(spec, *state.shards, state.masks));
   UpdateCounts counts;
-  ESPALIER_ASSIGN_OR_RETURN(counts.counts, CountForUpdate(spec, update.inputs()));
+  ESPALIER_ASSIGN_OR_RETURN(counts.counts, CountForUpdate(spec, update.inputs(), *group, context.command.command_id()));
   AppendCountPages(counts, result.pages);
   return absl::OkStatus();
 }

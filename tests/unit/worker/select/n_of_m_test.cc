@@ -1,11 +1,15 @@
+#include <array>
 #include <random>
 
+#include "gmock/gmock.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/thread_collective.h"
 #include "tests/unit/worker/select/reference.h"
 
 namespace espalier::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr v1::Dtype kDtypes[] = {v1::DTYPE_BF16, v1::DTYPE_F16, v1::DTYPE_F32, v1::DTYPE_F64};
@@ -23,6 +27,7 @@ class NOfMTest : public ::testing::TestWithParam<int> {
                        const std::vector<std::vector<int64_t>>& cuts = {}) {
     const Joined joined = SelectOn(GetParam(), spec, tensors, cuts);
     ASSERT_OK(joined.status);
+    EXPECT_EQ(joined.counted, joined.pruned);
     const std::vector<Bitmask> expected = ReferenceMasks(spec, tensors);
     for (size_t t = 0; t < tensors.size(); ++t) {
       EXPECT_EQ(ToString(joined.masks[t]), ToString(expected[t])) << tensors[t].parameter.ShortDebugString();
@@ -113,15 +118,36 @@ TEST(NOfM, TargetsAreChecked) {
   EXPECT_THAT(SelectOn(2, spec, {tensor}).status, HasReason(v1::ERROR_REASON_INVARIANT, HasSubstr("5 elements")));
 }
 
+// Each rank counts what goes in its own range, whoever else has a part of the group.
 TEST(NOfM, CountForUpdateSaysWhatGoes) {
   const Tensor tensor = MakeTensor("w", v1::DTYPE_F32, {2, 4}, {0, 0, 0, 1, 1, 2, 3, 4});
   const v1::UpdateSpec spec = NOfM({tensor}, 2, 4);
-  SelectInput input{&tensor.parameter, {0, 8}, tensor.bytes, nullptr};
-  EXPECT_EQ(*CountForUpdate(spec, absl::MakeConstSpan(&input, 1)), std::vector<int64_t>{5});
-  input.range = {0, 2};
-  input.values = input.values.first(8);
-  EXPECT_THAT(CountForUpdate(spec, absl::MakeConstSpan(&input, 1)),
-              HasReason(v1::ERROR_REASON_TARGET_UNPRUNABLE, HasSubstr("two ranks")));
+  EXPECT_THAT(SelectOn(1, spec, {tensor}).counted, ElementsAre(5));
+  ThreadGroup group(3);
+  group.Run([&](Collective& collective) {
+    const ShardRange range =
+        std::array<ShardRange, 3>{{{0, 1}, {1, 7}, {7, 8}}}[static_cast<size_t>(collective.rank())];
+    const auto bytes = absl::MakeConstSpan(tensor.bytes);
+    SelectInput input{&tensor.parameter, range,
+                      bytes.subspan(static_cast<size_t>(range.begin * 4), static_cast<size_t>(range.size() * 4)),
+                      nullptr};
+    ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> counts,
+                         CountForUpdate(spec, absl::MakeConstSpan(&input, 1), collective, 1));
+    EXPECT_THAT(counts, ElementsAre(std::array{1, 4, 0}[static_cast<size_t>(collective.rank())]));
+  });
+}
+
+// A rank that cannot count leaves nobody waiting.
+TEST(NOfM, CountForUpdateFailsOnAllRanks) {
+  const Tensor tensor = MakeTensor("w", v1::DTYPE_F32, {2, 4}, {0, 0, 0, 1, 1, 2, 3, 4});
+  const v1::UpdateSpec spec = NOfM({tensor}, 2, 4);
+  ThreadGroup group(2);
+  group.Run([&](Collective& collective) {
+    const bool broken = collective.rank() == 1;
+    SelectInput input{&tensor.parameter, {0, 4}, absl::MakeConstSpan(tensor.bytes).first(broken ? 4 : 16), nullptr};
+    EXPECT_THAT(CountForUpdate(spec, absl::MakeConstSpan(&input, 1), collective, 1),
+                HasReason(v1::ERROR_REASON_INVARIANT, HasSubstr(broken ? "do not fit" : "rank 1")));
+  });
 }
 
 }  // namespace

@@ -237,6 +237,7 @@ Joined SelectOn(int world_size, const v1::UpdateSpec& spec, const std::vector<Te
                 const std::vector<std::vector<int64_t>>& cuts) {
   const auto world = static_cast<size_t>(world_size);
   std::vector<std::vector<ShardRange>> ranges(world);
+  std::vector<absl::StatusOr<std::vector<int64_t>>> counts(world, absl::UnknownError("not run"));
   std::vector<absl::StatusOr<Selection>> selections(world, absl::UnknownError("not run"));
   for (size_t r = 0; r < world; ++r) {
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -266,6 +267,7 @@ Joined SelectOn(int world_size, const v1::UpdateSpec& spec, const std::vector<Te
       for (int64_t i = 0; i < range.size(); ++i) current[t].Set(i, tensors[t].current->Keeps(range.begin + i));
       inputs[t].current = &current[t];
     }
+    counts[r] = CountForUpdate(spec, inputs, collective, 6);
     selections[r] = Select(spec, inputs, collective, 7);
   });
   for (const auto& selection : selections) {
@@ -273,6 +275,11 @@ Joined SelectOn(int world_size, const v1::UpdateSpec& spec, const std::vector<Te
     EXPECT_EQ(selection.status().code(), selections[0].status().code());
   }
   if (!joined.status.ok()) return joined;
+  joined.counted.resize(tensors.size());
+  for (const auto& count : counts) {
+    EXPECT_TRUE(count.ok()) << count.status();
+    for (size_t t = 0; count.ok() && t < tensors.size(); ++t) joined.counted[t] += (*count)[t];
+  }
   joined.pruned = selections[0]->pruned;
   joined.hash = selections[0]->hash;
   joined.bytes_sent = group.rank(0).bytes_sent();

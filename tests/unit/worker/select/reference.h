@@ -50,11 +50,12 @@ std::vector<Bitmask> ReferenceMasks(const v1::UpdateSpec& spec, const std::vecto
 // Zeros and masked elements.
 int64_t ZeroOrMasked(const Tensor& tensor);
 
-// Selects on `world_size` ranks as threads, cut by rows, or as `cuts` says (first elements of ranks 1, 2, ... of every
+// Counts and selects on `world_size` ranks as threads, cut by rows, or as `cuts` says (first elements of ranks 1, 2, ... of every
 // parameter); joins the masks. Fails the test where ranks disagree.
 struct Joined {
   absl::Status status;
   std::vector<Bitmask> masks;
+  std::vector<int64_t> counted;  // by CountForUpdate, over all ranks
   std::vector<int64_t> pruned;
   int64_t pruned_nans = 0;
   uint64_t hash = 0;

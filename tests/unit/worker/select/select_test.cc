@@ -344,14 +344,15 @@ TEST(Select, ABf16ParameterCosts784BytesWhateverItsSize) {
 
 TEST(CountForUpdate, CountsWhatBelongsToThePrunedSet) {
   Tensor tensor = MakeTensor("w", v1::DTYPE_F16, {2, 4}, {0, -0.0, 1, 2, 3, 4, 0, 5});
+  SingleProcess alone;
   SelectInput input{&tensor.parameter, {0, 8}, tensor.bytes, nullptr};
   const v1::UpdateSpec spec = MakeSpec(v1::SELECTION_METHOD_MAGNITUDE, {tensor}, {1});
-  EXPECT_EQ(*CountForUpdate(spec, absl::MakeConstSpan(&input, 1)), std::vector<int64_t>{3});
+  EXPECT_EQ(*CountForUpdate(spec, absl::MakeConstSpan(&input, 1), alone, 1), std::vector<int64_t>{3});
   Bitmask current(8);
   current.Set(0, false);
   current.Set(7, false);
   input.current = &current;
-  EXPECT_EQ(*CountForUpdate(spec, absl::MakeConstSpan(&input, 1)), std::vector<int64_t>{4});
+  EXPECT_EQ(*CountForUpdate(spec, absl::MakeConstSpan(&input, 1), alone, 1), std::vector<int64_t>{4});
 }
 
 }  // namespace
