@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -17,6 +16,7 @@
 #include "worker/checkpoint/model_config.h"
 #include "worker/checkpoint/replace.h"
 #include "worker/checkpoint/safetensors_header.h"
+#include "worker/checkpoint/source_tensors.h"
 #include "worker/shard/dtype.h"
 #include "worker/shard/layer_kinds.h"
 #include "worker/shard/shard_range.h"
@@ -26,7 +26,8 @@ namespace {
 
 constexpr char kWeights[] = "model.safetensors";
 constexpr char kExtension[] = ".safetensors";
-constexpr char kDcpKey[] = "DCP_SHARDING_INFO";
+// Where DCP's Hugging Face writer leaves the pieces, beside the tensors that it joins of them.
+constexpr char kShardedFolder[] = "sharded";
 constexpr char kHead[] = "lm_head.weight";
 
 bool EndsWithOneOf(absl::string_view name, std::initializer_list<absl::string_view> ends) {
@@ -89,7 +90,8 @@ class CheckpointOpener {
       names_.insert(std::filesystem::path(path).filename().string());
     }
     ESPALIER_RETURN_IF_ERROR(OpenFiles());
-    if (index_) ESPALIER_RETURN_IF_ERROR(CheckIndex());
+    ESPALIER_ASSIGN_OR_RETURN(tensors_, TensorsOf(weights_));
+    for (std::string& note : tensors_.notes) Note(std::move(note));
     ESPALIER_RETURN_IF_ERROR(Describe());
     OpenOthers();
     if (!options_.ignore_stored_masks) ESPALIER_RETURN_IF_ERROR(OpenMasks());
@@ -105,26 +107,39 @@ class CheckpointOpener {
     return InputFile::Open(resolved, Display(name));
   }
 
-  // Which files are the model: decided by the index, else there must be exactly one.
-  absl::Status ListDirectory() {
-    std::set<std::string> present, other;
+  static std::error_code List(const std::string& directory, std::set<std::string>& names) {
     std::error_code error;
-    for (std::filesystem::directory_iterator it(state_->directory, error), end; !error && it != end;
-         it.increment(error)) {
-      const std::string name = it->path().filename().string();
-      if (absl::EndsWith(name, kExtension)) present.insert(name);
-      if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".gguf") || absl::EndsWith(name, ".pt"))
-        other.insert(name);
+    for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+      names.insert(it->path().filename().string());
     }
-    if (error) {
+    return error;
+  }
+
+  // Which files are the model: decided by the index, else there must be exactly one, or the shards of DCP.
+  absl::Status ListDirectory() {
+    std::set<std::string> all, present, other;
+    if (const std::error_code error = List(state_->directory, all)) {
       return CheckpointInvalid(state_->directory, "", absl::StrCat("cannot be listed: ", error.message()));
+    }
+    for (const std::string& name : all) {
+      if (absl::EndsWith(name, kExtension)) present.insert(name);
+      if (EndsWithOneOf(name, {".bin", ".gguf", ".pt"})) other.insert(name);
     }
     if (Exists(Display(kIndexName))) {
       ESPALIER_ASSIGN_OR_RETURN(const auto file, OpenFile(kIndexName));
       ESPALIER_ASSIGN_OR_RETURN(const std::string text, file->ReadText(kMaxIndexBytes));
-      ESPALIER_ASSIGN_OR_RETURN(index_, ParseIndex(text, file->name()));
-      for (const auto& [tensor, name] : index_->weight_map) names_.insert(name);
+      ESPALIER_ASSIGN_OR_RETURN(weights_.index, ParseIndex(text, file->name()));
+      for (const auto& [tensor, name] : weights_.index->weight_map) names_.insert(name);
       return CheckListed(present);
+    }
+    if (present.empty() && all.count(kShardedFolder) != 0) {
+      std::set<std::string> shards;
+      // What cannot be listed holds nothing for us, which is said below.
+      if (!List(Display(kShardedFolder), shards)) {
+        for (const std::string& name : shards) {
+          if (absl::EndsWith(name, kExtension)) present.insert(absl::StrCat(kShardedFolder, "/", name));
+        }
+      }
     }
     if (present.empty()) {
       return CheckpointInvalid(state_->directory, "",
@@ -158,58 +173,15 @@ class CheckpointOpener {
   }
 
   absl::Status OpenFiles() {
-    std::string dcp;
+    weights_.directory = state_->directory;
+    weights_.single = single_file_;
     for (const std::string& name : names_) {
       ESPALIER_ASSIGN_OR_RETURN(auto file, OpenFile(name));
       ESPALIER_ASSIGN_OR_RETURN(SafetensorsHeader header, ReadHeader(*file));
-      if (header.metadata.count(kDcpKey) > 0 && dcp.empty()) dcp = file->name();
-      headers_.push_back(std::move(header));
+      weights_.headers.push_back(std::move(header));
+      weights_.names.push_back(name);
+      weights_.files.push_back(file);
       state_->files.push_back(std::move(file));
-    }
-    if (!dcp.empty()) {
-      return CheckpointInvalid(dcp, "",
-                               absl::StrCat("holds shards of tensors (", kDcpKey,
-                                            ") and nothing says how many files belong to them: consolidate them first, "
-                                            "torch.distributed.checkpoint does it"));
-    }
-    if (!index_ && names_.size() > 1) {
-      return CheckpointInvalid(state_->directory, "",
-                               absl::StrCat("holds ", names_.size(), " .safetensors files and no ", kIndexName,
-                                            " that says which are the model: ", JoinLimited(names_, ", ")));
-    }
-    return absl::OkStatus();
-  }
-
-  // Each entry of the index is in the file it names, and no tensor of these files is elsewhere or unlisted.
-  absl::Status CheckIndex() {
-    std::map<std::string, std::string> found;
-    int64_t total = 0;
-    size_t i = 0;
-    for (const std::string& name : names_) {
-      for (const TensorEntry& tensor : headers_[i++].tensors) {
-        total += tensor.end - tensor.begin;
-        const auto [it, inserted] = found.emplace(tensor.name, name);
-        if (!inserted) {
-          return CheckpointInvalid(Display(name), tensor.name, absl::StrCat("is also in ", it->second));
-        }
-        const auto listed = index_->weight_map.find(tensor.name);
-        if (listed == index_->weight_map.end()) {
-          return CheckpointInvalid(Display(name), tensor.name, absl::StrCat("is not listed in ", kIndexName));
-        }
-        if (listed->second != name) {
-          return CheckpointInvalid(Display(name), tensor.name,
-                                   absl::StrCat("is listed in ", kIndexName, " as being in ", listed->second));
-        }
-      }
-    }
-    for (const auto& [tensor, name] : index_->weight_map) {
-      if (found.count(tensor) == 0) {
-        return CheckpointInvalid(Display(name), tensor,
-                                 absl::StrCat("is listed in ", kIndexName, " and not in the file"));
-      }
-    }
-    if (index_->total_size && *index_->total_size != total) {
-      Note(absl::StrCat(kIndexName, " says total_size ", *index_->total_size, "; the tensors have ", total, " bytes"));
     }
     return absl::OkStatus();
   }
@@ -222,17 +194,14 @@ class CheckpointOpener {
       ESPALIER_ASSIGN_OR_RETURN(config, ParseModelConfig(text, file->name()));
     }
     std::vector<std::string> names;
-    for (const SafetensorsHeader& header : headers_) {
-      for (const TensorEntry& tensor : header.tensors) names.push_back(tensor.name);
-    }
+    for (const SourceTensor& tensor : tensors_.tensors) names.push_back(tensor.name);
     auto canonical = CanonicalNames(names);
     if (!canonical.ok()) {
       return Annotate(canonical.status(), absl::StrCat(state_->path, ": "), {{"file", state_->path}});
     }
-    std::vector<std::tuple<std::string, size_t, const TensorEntry*>> sorted;
-    size_t k = 0;
-    for (size_t i = 0; i < headers_.size(); ++i) {
-      for (const TensorEntry& tensor : headers_[i].tensors) sorted.emplace_back((*canonical)[k++], i, &tensor);
+    std::vector<std::pair<std::string, SourceTensor*>> sorted;
+    for (size_t i = 0; i < names.size(); ++i) {
+      sorted.emplace_back(std::move((*canonical)[i]), &tensors_.tensors[i]);
     }
     std::sort(sorted.begin(), sorted.end());
 
@@ -240,41 +209,67 @@ class CheckpointOpener {
     model.set_architecture(config.hints.architecture);
     model.set_model_type(config.hints.model_type);
     int64_t total = 0;
-    for (auto& [name, file, tensor] : sorted) {
+    for (auto& [name, tensor] : sorted) {
       v1::Parameter& parameter = *model.add_parameters();
       parameter.set_name(std::move(name));
       parameter.set_dtype(tensor->dtype);
       parameter.mutable_shape()->Add(tensor->shape.begin(), tensor->shape.end());
       ClassifyParameter(config.hints, parameter);
-      total += tensor->end - tensor->begin;
-      state_->locations.push_back({.file = file, .offset = tensor->begin});
+      total += NumElements(tensor->shape) * DtypeSize(tensor->dtype);
+      state_->pieces.push_back(std::move(tensor->pieces));
     }
     model.set_total_bytes(total);
+    if (tensors_.open_ended) ESPALIER_RETURN_IF_ERROR(CheckEnd(config));
     if (config.tie_word_embeddings) Tie();
 
     state_->format = "pt";
-    const auto format = headers_.empty() ? std::map<std::string, std::string>::const_iterator()
-                                         : headers_.front().metadata.find("format");
-    if (!headers_.empty() && format != headers_.front().metadata.end()) state_->format = format->second;
+    if (!weights_.headers.empty()) {
+      const std::map<std::string, std::string>& metadata = weights_.headers.front().metadata;
+      if (const auto format = metadata.find("format"); format != metadata.end()) state_->format = format->second;
+    }
     return absl::OkStatus();
+  }
+
+  // The embedding by its usual names; null without, or with two of them.
+  v1::Parameter* FindEmbedding() {
+    v1::Parameter* embedding = nullptr;
+    for (v1::Parameter& parameter : *state_->description.mutable_parameters()) {
+      for (const absl::string_view last : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight"}) {
+        if (parameter.name() != last && !absl::EndsWith(parameter.name(), absl::StrCat(".", last))) continue;
+        if (embedding != nullptr) return nullptr;
+        embedding = &parameter;
+      }
+    }
+    return embedding;
+  }
+
+  // Shards whose last files are missing look like those of a smaller model. The embedding, cut as everything is, must have
+  // a row for each word that config.json knows.
+  absl::Status CheckEnd(const ModelConfig& config) {
+    const v1::Parameter* embedding = FindEmbedding();
+    if (embedding == nullptr || config.vocab_size <= 0) {
+      Note(absl::StrCat("nothing says how many files of shards there should be; ", names_.size(),
+                        " are there. Were the last ones missing, tensors would be shorter than they are"));
+      return absl::OkStatus();
+    }
+    if (embedding->shape_size() > 0 && embedding->shape(0) >= config.vocab_size) return absl::OkStatus();
+    return CheckpointInvalid(
+        state_->directory, embedding->name(),
+        absl::StrCat("has ", embedding->shape_size() > 0 ? embedding->shape(0) : 0, " rows in the ", names_.size(),
+                     " files of shards that are there, config.json says vocab_size ", config.vocab_size,
+                     ": the last files are missing, or config.json is another model's"));
   }
 
   // The output layer shares the embedding's storage and is not in the files.
   void Tie() {
-    v1::Parameter* embedding = nullptr;
-    for (v1::Parameter& parameter : *state_->description.mutable_parameters()) {
+    for (const v1::Parameter& parameter : state_->description.parameters()) {
       if (parameter.name() == kHead) {
         Note(absl::StrCat(kHead, " is in the files although config.json ties it to the embedding; both are kept"));
         return;
       }
-      for (const absl::string_view last : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight"}) {
-        if (parameter.name() != last && !absl::EndsWith(parameter.name(), absl::StrCat(".", last))) continue;
-        // Two of them: which one is tied is not ours to guess.
-        if (embedding != nullptr) return;
-        embedding = &parameter;
-      }
     }
-    if (embedding != nullptr) embedding->add_aliases(kHead);
+    // Two of them: which one is tied is not ours to guess.
+    if (v1::Parameter* embedding = FindEmbedding()) embedding->add_aliases(kHead);
   }
 
   absl::Status OpenMasks() {
@@ -311,9 +306,9 @@ class CheckpointOpener {
   const CheckpointOptions& options_;
   const std::shared_ptr<Checkpoint::State> state_ = std::make_shared<Checkpoint::State>();
   bool single_file_ = false;
-  std::set<std::string> names_;             // of the weight files
-  std::vector<SafetensorsHeader> headers_;  // parallel to names_
-  std::optional<CheckpointIndex> index_;
+  std::set<std::string> names_;  // of the weight files
+  WeightFiles weights_;
+  SourceTensors tensors_;
 };
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const CheckpointOptions& options) {
@@ -328,8 +323,11 @@ int Checkpoint::FindParameter(absl::string_view name) const {
 }
 
 absl::Status Checkpoint::ReadTensor(size_t i, int64_t begin, absl::Span<std::byte> out) const {
-  const Location& at = location(i);
-  return files()[at.file]->ReadAt(at.offset + begin, out);
+  const v1::Parameter& parameter = state_->description.parameters(static_cast<int>(i));
+  const auto read = [this](size_t file, int64_t offset, absl::Span<std::byte> into) {
+    return files()[file]->ReadAt(offset, into);
+  };
+  return ReadPieces(pieces(i), parameter.shape(), DtypeSize(parameter.dtype()), begin, out, read);
 }
 
 }  // namespace espalier

@@ -15,6 +15,7 @@
 #include "espalier/v1/model.pb.h"
 #include "worker/checkpoint/input_file.h"
 #include "worker/checkpoint/path_roots.h"
+#include "worker/checkpoint/tensor_pieces.h"
 
 namespace espalier {
 
@@ -31,18 +32,13 @@ struct CheckpointOptions {
 // when somebody replaces the directory. Cheap to copy. Thread-safe once made.
 class Checkpoint {
  public:
-  // The bytes of a tensor begin at `offset` of files()[file].
-  struct Location {
-    size_t file = 0;
-    int64_t offset = 0;
-  };
-
-  // `path`: a .safetensors file, or a directory with one, or with model.safetensors.index.json. Headers, index and
-  // config.json are read, no data. Links are followed, and tested against the roots.
+  // `path`: a .safetensors file, or a directory with one, or with model.safetensors.index.json, or with the sharded files
+  // of PyTorch DCP's Hugging Face writer (dcp.h), also in a folder `sharded`. Headers, index and config.json are read;
+  // no data, but of pieces that two ranks saved. Links are followed, and tested against the roots.
   //
   // CHECKPOINT_INVALID (file, tensor, what): anything malformed, missing - all missing files are named - or
-  // contradictory; several files without an index; two names that become one; the sharded files of PyTorch DCP's Hugging
-  // Face writer, of which nothing says how many there should be. PATH_NOT_ALLOWED.
+  // contradictory; several files without an index; two names that become one; shards that do not make up their tensors.
+  // PATH_NOT_ALLOWED.
   static absl::StatusOr<Checkpoint> Open(const std::string& path, const CheckpointOptions& options = {});
 
   // Canonical names, sorted bytewise; aliases of tied embeddings; layer kinds; has_stored_mask; notes.
@@ -56,7 +52,7 @@ class Checkpoint {
   const std::vector<std::shared_ptr<const InputFile>>& files() const { return state_->files; }
 
   // Where the tensor of description().parameters(i) lies.
-  const Location& location(size_t i) const { return state_->locations[i]; }
+  absl::Span<const TensorPiece> pieces(size_t i) const { return state_->pieces[i]; }
 
   // Index of a parameter by canonical name; -1 without.
   int FindParameter(absl::string_view name) const;
@@ -83,7 +79,7 @@ class Checkpoint {
     std::string format;
     v1::ModelDescription description;
     std::vector<std::shared_ptr<const InputFile>> files;
-    std::vector<Location> locations;
+    std::vector<std::vector<TensorPiece>> pieces;
     std::vector<std::shared_ptr<const InputFile>> other_files;
     std::shared_ptr<const InputFile> mask_file;
     std::map<std::string, int64_t, std::less<>> mask_offsets;

@@ -1,5 +1,6 @@
 #include "worker/checkpoint/model_config.h"
 
+#include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
 
@@ -41,6 +42,11 @@ bool BoolAt(const nlohmann::json& json, const char* key) {
   return it != json.end() && it->is_boolean() && it->get<bool>();
 }
 
+int64_t NumberAt(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_number_unsigned() ? std::max<int64_t>(it->get<int64_t>(), 0) : 0;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::string_view file) {
@@ -56,6 +62,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   config.tie_word_embeddings =
       BoolAt(json, "tie_word_embeddings") ||
       (text_config != json.end() && text_config->is_object() && BoolAt(*text_config, "tie_word_embeddings"));
+  config.vocab_size = NumberAt(json, "vocab_size");
+  if (config.vocab_size == 0 && text_config != json.end() && text_config->is_object()) {
+    config.vocab_size = NumberAt(*text_config, "vocab_size");
+  }
   return config;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,8 @@ struct ModelConfig {
   ModelHints hints;
   // The output layer is the embedding itself: `tie_word_embeddings`, also of `text_config`.
   bool tie_word_embeddings = false;
+  // `vocab_size`, also of `text_config`; 0 where it is not said.
+  int64_t vocab_size = 0;
 };
 
 // CHECKPOINT_INVALID, naming `file`. Fields of another type than the one expected are as good as missing. NaN and

@@ -101,14 +101,17 @@ absl::Status Prepare(const std::string& directory, const SaveLayout& layout, con
 
 absl::StatusOr<SaveLayout> PlanLayout(const SaveRequest& request, const Checkpoint& source, const ShardTable& shards,
                                       const MaskTable& masks) {
+  LayoutOptions options = {
+      .max_shard_bytes = request.max_shard_bytes > 0 ? request.max_shard_bytes : kDefaultMaxShardBytes,
+      .format = source.format()};
+  if (request.format == v1::CHECKPOINT_FORMAT_DCP) options.dcp_ranks = shards.world_size();
   std::vector<const v1::Parameter*> parameters, masked;
   for (const std::string& name : shards.names()) {
     ESPALIER_ASSIGN_OR_RETURN(const Shard shard, shards.Lookup(name));
     parameters.push_back(shard.parameter);
     if (masks.find(name) != masks.end()) masked.push_back(shard.parameter);
   }
-  return MakeLayout(parameters, masked, request.max_shard_bytes > 0 ? request.max_shard_bytes : kDefaultMaxShardBytes,
-                    source.format());
+  return MakeLayout(parameters, masked, options);
 }
 
 // All ranks write parts of one layout, or nobody writes.

@@ -28,7 +28,8 @@ struct SaveRequest {
   // Makes the temporary directory's name unique. Characters but letters and digits become '-'.
   std::string token;
   int64_t max_shard_bytes = kDefaultMaxShardBytes;  // 0: the default
-  int64_t command_id = 0;                           // for the tags of collectives
+  v1::CheckpointFormat format = v1::CHECKPOINT_FORMAT_UNSPECIFIED;
+  int64_t command_id = 0;  // for the tags of collectives
   // Time at which the save is given up, on the clock's Monotonic(). Ranks agree on it, none leaves alone.
   absl::Duration deadline = absl::InfiniteDuration();
   // Counts from the files what was written, as every save of the product does.

@@ -39,7 +39,7 @@ ShardWriter::ShardWriter(const SaveLayout& layout, const ShardTable& shards, con
   for (const PlannedFile* file : Files()) {
     for (const PlannedFile::Tensor& tensor : file->tensors) {
       const auto shard = shards_.Lookup(tensor.parameter->name());
-      if (shard.ok()) total_bytes_ += ByteRange(*file, tensor, shard->range).size();
+      if (shard.ok()) total_bytes_ += ByteRange(*file, tensor, Part(tensor, shard->range)).size();
     }
   }
 }
@@ -51,24 +51,46 @@ ShardWriter::FileList ShardWriter::Files() const {
   return files;
 }
 
-ShardRange ShardWriter::ByteRange(const PlannedFile& file, const PlannedFile::Tensor& tensor, ShardRange range) const {
+bool ShardWriter::HasPartIn(const PlannedFile& file) const {
+  return shards_.rank() == 0 ||
+         std::any_of(file.tensors.begin(), file.tensors.end(), [&](const PlannedFile::Tensor& tensor) {
+           const auto shard = shards_.Lookup(tensor.parameter->name());
+           return shard.ok() && !Part(tensor, shard->range).empty();
+         });
+}
+
+ShardRange ShardWriter::Part(const PlannedFile::Tensor& tensor, ShardRange range) {
+  const int64_t begin = std::clamp(range.begin, tensor.range.begin, tensor.range.end);
+  return {begin, std::clamp(range.end, begin, tensor.range.end)};
+}
+
+ShardRange ShardWriter::ByteRange(const PlannedFile& file, const PlannedFile::Tensor& tensor, ShardRange part) const {
   int64_t elements = 1, bytes = DtypeSize(tensor.parameter->dtype());
   if (IsMaskFile(file)) {
     elements = std::max<int64_t>(RowElements(tensor.parameter->shape()), 1);
     bytes = PackedShape(tensor.parameter->shape())[1];
   }
-  return {tensor.offset + range.begin / elements * bytes, tensor.offset + range.end / elements * bytes};
+  const auto at = [&](int64_t element) { return tensor.offset + (element - tensor.range.begin) / elements * bytes; };
+  return {at(part.begin), at(part.end)};
 }
 
 absl::StatusOr<ShardWriter::Piece> ShardWriter::MakePiece(const PlannedFile& file,
                                                           const PlannedFile::Tensor& tensor) const {
   ESPALIER_ASSIGN_OR_RETURN(const Shard shard, shards_.Lookup(tensor.parameter->name()));
-  const ShardRange range = ByteRange(file, tensor, shard.range);
+  const ShardRange part = Part(tensor, shard.range);
+  const ShardRange range = ByteRange(file, tensor, part);
   Piece piece;
   piece.offset = range.begin;
+  // The clamped ends of nothing may lie outside the shard.
+  if (part.empty()) return piece;
   if (!IsMaskFile(file)) {
     piece.storage = shard.storage;
-    piece.bytes = shard.storage->bytes();
+    const int64_t size = DtypeSize(tensor.parameter->dtype());
+    piece.bytes = std::as_const(*shard.storage).bytes();
+    if (static_cast<int64_t>(piece.bytes.size()) == shard.range.size() * size) {
+      piece.bytes = piece.bytes.subspan(static_cast<size_t>((part.begin - shard.range.begin) * size),
+                                        static_cast<size_t>(part.size() * size));
+    }
   } else {
     const auto mask = masks_.find(tensor.parameter->name());
     if (mask == masks_.end() || mask->second.bits->size() != shard.range.size()) {
@@ -112,6 +134,7 @@ void ShardWriter::Advance(int64_t bytes) {
 absl::Status ShardWriter::Write(const std::string& directory, v1::SaveShardsResult& result,
                                 std::vector<OutputFile>& written) {
   for (const PlannedFile* file : Files()) {
+    if (!HasPartIn(*file)) continue;
     ESPALIER_ASSIGN_OR_RETURN(OutputFile out, OutputFile::Open(absl::StrCat(directory, "/", file->name)));
     for (const PlannedFile::Tensor& tensor : file->tensors) {
       ESPALIER_ASSIGN_OR_RETURN(const Piece piece, MakePiece(*file, tensor));

@@ -48,9 +48,13 @@ class ShardWriter {
   using FileList = std::vector<const PlannedFile*>;
 
   FileList Files() const;
+  // Whether this rank has to do with a file in Write: it owns some of it, or wrote its header and has to sync it.
+  bool HasPartIn(const PlannedFile& file) const;
   bool IsMaskFile(const PlannedFile& file) const { return layout_.masks && &file == &*layout_.masks; }
-  // Bytes of a file's tensor that hold `range` of its parameter.
-  ShardRange ByteRange(const PlannedFile& file, const PlannedFile::Tensor& tensor, ShardRange range) const;
+  // Elements of a file's tensor that are among `range` of its parameter.
+  static ShardRange Part(const PlannedFile::Tensor& tensor, ShardRange range);
+  // Bytes of a file's tensor that hold these elements.
+  ShardRange ByteRange(const PlannedFile& file, const PlannedFile::Tensor& tensor, ShardRange part) const;
   absl::StatusOr<Piece> MakePiece(const PlannedFile& file, const PlannedFile::Tensor& tensor) const;
   void Record(const PlannedFile& file, const Piece& piece, uint32_t crc, v1::SaveShardsResult& result);
   void Advance(int64_t bytes);

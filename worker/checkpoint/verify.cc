@@ -107,7 +107,7 @@ class Verifier {
       ++result_.parameters;
       const v1::Parameter& parameter = opened->description().parameters(static_cast<int>(i));
       const FileCounts& counts = (*counted)[i];
-      const std::string file = Short(opened->files()[opened->location(i).file]->name());
+      const std::string file = Short(opened->files()[opened->pieces(i)[0].file]->name());
       digest = AddDigests(digest, counts.digest);
       if (counts.violations > 0) {
         Differ(file, absl::StrCat("tensor \"", parameter.name(), "\": ", counts.violations,

@@ -16,6 +16,7 @@ absl::Status SaveShards(WorkerState& state, const CommandContext& context, Comma
   request.overwrite = op.overwrite();
   request.token = op.token();
   request.max_shard_bytes = op.max_shard_bytes();
+  request.format = op.format();
   request.command_id = context.command.command_id();
   request.deadline = context.deadline;
   request.recount = ChecksOn();

@@ -66,7 +66,7 @@ TEST_F(CheckpointTest, SeveralFilesByTheirIndex) {
   WriteSharded(dir_.path(), {{Bf16Weight("c", {4})}, {Bf16Weight("a", {4}), Bf16Weight("b", {4})}});
   ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, Open());
   EXPECT_THAT(NamesOf(checkpoint), ElementsAre("a", "b", "c"));
-  EXPECT_EQ(checkpoint.location(2).file, 0u);
+  EXPECT_EQ(checkpoint.pieces(2)[0].file, 0u);
   EXPECT_EQ(checkpoint.FindParameter("b"), 1);
   EXPECT_EQ(checkpoint.FindParameter("bb"), -1);
 }
@@ -155,12 +155,6 @@ TEST_F(CheckpointTest, ABrokenConfigIsRefused) {
   WriteFile(dir_ / "m.safetensors", MakeFile({Bf16Weight("a", {4})}));
   WriteFile(dir_ / "config.json", R"({"model_type":"llama",})");
   EXPECT_THAT(Open(), Refuses("config.json", "not valid JSON"));
-}
-
-TEST_F(CheckpointTest, ShardsOfDcpAreRefusedByName) {
-  WriteFile(dir_ / "shard-00001-model-00001-of-00001.safetensors",
-            MakeFile({Bf16Weight("a", {4})}, R"({"DCP_SHARDING_INFO":"{}"})"));
-  EXPECT_THAT(Open(), Refuses("shard-00001", "consolidate"));
 }
 
 TEST_F(CheckpointTest, AHubCacheOfLinksIsFollowedInsideTheRoots) {

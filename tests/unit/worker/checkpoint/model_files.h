@@ -73,4 +73,64 @@ inline void WriteSharded(const std::string& directory, const std::vector<std::ve
   WriteFile(directory + "/model.safetensors.index.json", absl::StrCat(R"({"metadata":{},"weight_map":{)", map, "}}"));
 }
 
+// A rectangle of a row-major tensor, as bytes; also its own inverse's reference: element by element, by index.
+inline std::string CutOut(const RawTensor& tensor, const std::vector<int64_t>& origin,
+                          const std::vector<int64_t>& shape) {
+  int64_t elements = 1, all = 1;
+  for (const int64_t d : shape) elements *= d;
+  for (const int64_t d : tensor.shape) all *= d;
+  const size_t size = all == 0 ? 0 : tensor.bytes.size() / static_cast<size_t>(all);
+  std::string out;
+  for (int64_t i = 0; i < elements; ++i) {
+    int64_t left = i, at = 0, stride = 1;
+    for (size_t d = shape.size(); d-- > 0; left /= shape[d], stride *= tensor.shape[d]) {
+      at += (origin[d] + left % shape[d]) * stride;
+    }
+    out += tensor.bytes.substr(static_cast<size_t>(at) * size, size);
+  }
+  return out;
+}
+
+// One piece for a file of PyTorch DCP's Hugging Face writer.
+struct RawPiece {
+  RawTensor tensor;  // its own shape and bytes
+  std::vector<int64_t> origin;
+};
+
+inline RawPiece PieceOf(const RawTensor& tensor, std::vector<int64_t> origin, std::vector<int64_t> shape) {
+  std::string bytes = CutOut(tensor, origin, shape);
+  return {{tensor.name, tensor.dtype, std::move(shape), std::move(bytes)}, std::move(origin)};
+}
+
+// Rows [begin, end).
+inline RawPiece RowsOf(const RawTensor& tensor, int64_t begin, int64_t end) {
+  std::vector<int64_t> origin(tensor.shape.size()), shape = tensor.shape;
+  origin[0] = begin;
+  shape[0] = end - begin;
+  return PieceOf(tensor, origin, shape);
+}
+
+// With DCP_SHARDING_INFO as given, which is JSON.
+inline std::string DcpFile(const std::vector<RawTensor>& tensors, const std::string& info,
+                           const std::string& more = R"("DCP_VERSION":"1.0","format":"pt")") {
+  std::string quoted;
+  for (const char c : info) absl::StrAppend(&quoted, c == '"' || c == '\\' ? "\\" : "", std::string(1, c));
+  return MakeFile(tensors, absl::StrCat(R"({"DCP_SHARDING_INFO":")", quoted, "\",", more, "}"));
+}
+
+inline std::string DcpFile(const std::vector<RawPiece>& pieces) {
+  std::vector<RawTensor> tensors;
+  std::string info;
+  for (const RawPiece& p : pieces) {
+    tensors.push_back(p.tensor);
+    absl::StrAppend(&info, info.empty() ? "{" : ",", "\"", p.tensor.name, R"(":{"saved_offsets":[)",
+                    absl::StrJoin(p.origin, ","), "]}");
+  }
+  return DcpFile(tensors, info.empty() ? "{}" : info + "}");
+}
+
+inline std::string DcpName(int shard, int part = 1, int parts = 1) {
+  return absl::StrCat("shard-0000", shard, "-model-0000", part, "-of-0000", parts, ".safetensors");
+}
+
 }  // namespace espalier::testing

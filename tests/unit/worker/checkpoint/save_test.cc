@@ -216,6 +216,60 @@ TEST_F(SaveTest, EveryWorldSizeWritesTheSameBytes) {  // known-bugs 31, 32
   }
 }
 
+// The files that PyTorch's DCP reads: the same model, the same masks, and the same bytes again from the same ranks.
+TEST_F(SaveTest, ForDcpEveryRankWritesItsRows) {
+  const auto ask = [](int, SaveRequest& request, Rank&) { request.format = v1::CHECKPOINT_FORMAT_DCP; };
+  Save(2);
+  ASSERT_OK(Publish(PublishRequest()));
+  const std::string whole = output_;
+  const std::string masks = Tree(whole).at("espalier/masks.safetensors");
+  output_ = outputs_ + "/dcp";
+  for (const int64_t limit : {int64_t{0}, int64_t{60}}) {
+    max_shard_bytes_ = limit;
+    for (const int world : {1, 2, 3, 8}) {
+      Save(world, ask);
+      for (const Rank& rank : ranks_) ASSERT_OK(rank.saved);
+      ASSERT_OK(Publish(PublishRequest()));
+      const auto tree = Tree(output_);
+      EXPECT_EQ(tree.at("espalier/masks.safetensors"), masks);
+      EXPECT_EQ(tree.count("model.safetensors.index.json"), 0u);
+      // Of 8 ranks the last owns nothing.
+      if (limit == 0) {
+        EXPECT_EQ(tree.count(testing::DcpName(std::min(world, 7))), 1u) << world;
+        EXPECT_EQ(tree.count(testing::DcpName(8)), 0u);
+      }
+      ASSERT_OK_AND_ASSIGN(const VerifyResult verified, VerifyDirectory(output_));
+      EXPECT_THAT(verified.differences, IsEmpty());
+      EXPECT_EQ(verified.parameters, 8);
+      ASSERT_OK_AND_ASSIGN(const Checkpoint read, Checkpoint::Open(output_));
+      EXPECT_THAT(read.description().notes(), IsEmpty());
+      const ShardTable now = *LoadShards(read, 0, 1);
+      const ShardTable expected = *LoadShards(*Checkpoint::Open(whole), 0, 1);
+      ASSERT_EQ(now.names(), expected.names());
+      for (const std::string& name : now.names()) {
+        EXPECT_EQ(now.Lookup(name)->parameter->SerializeAsString(),
+                  expected.Lookup(name)->parameter->SerializeAsString());
+        EXPECT_EQ(std::as_const(*now.Lookup(name)->storage).bytes(),
+                  std::as_const(*expected.Lookup(name)->storage).bytes());
+      }
+      fs::remove_all(output_);
+      Save(world, ask);
+      ASSERT_OK(Publish(PublishRequest()));
+      EXPECT_EQ(Tree(output_), tree) << "not the same bytes again";
+      fs::remove_all(output_);
+    }
+  }
+}
+
+TEST_F(SaveTest, OfDcpsFilesAMissingOneIsFound) {
+  Save(3, [](int, SaveRequest& request, Rank&) { request.format = v1::CHECKPOINT_FORMAT_DCP; });
+  ASSERT_OK(Publish(PublishRequest()));
+  fs::remove(output_ + "/" + testing::DcpName(3));
+  EXPECT_THAT(Checkpoint::Open(output_), HasReason(v1::ERROR_REASON_CHECKPOINT_INVALID, HasSubstr("one of 3")));
+  ASSERT_OK_AND_ASSIGN(const VerifyResult verified, VerifyDirectory(output_));
+  EXPECT_GE(verified.differences.size(), 2u);
+}
+
 TEST_F(SaveTest, TensorsKeepTheirDtypesAndBytes) {  // known-bugs 32, 49, 51
   Save(3);
   ASSERT_OK(Publish(PublishRequest()));
@@ -284,7 +338,7 @@ TEST_F(SaveTest, AMaskOverAWeightIsRefusedWhenItIsLoaded) {
   std::string bytes = ReadFile(output_ + "/model.safetensors");
   const Checkpoint written = *Checkpoint::Open(output_);
   const size_t at =
-      static_cast<size_t>(written.location(static_cast<size_t>(written.FindParameter("l3.weight"))).offset);
+      static_cast<size_t>(written.pieces(static_cast<size_t>(written.FindParameter("l3.weight")))[0].offset);
   bytes[at + 4] = 'y';  // element 1 is pruned
   WriteFile(output_ + "/model.safetensors", bytes);
   const Checkpoint changed = *Checkpoint::Open(output_);
