@@ -20,6 +20,7 @@ struct Options {
   bool overwrite = false;
   bool no_wait = false;
   uint64_t max_shard_size = 0;
+  std::string format;
 };
 
 absl::StatusOr<int> Save(const Options& options) {
@@ -31,6 +32,7 @@ absl::StatusOr<int> Save(const Options& options) {
   request.set_path(std::filesystem::absolute(options.directory, ignored).lexically_normal().string());
   request.set_overwrite(options.overwrite);
   request.set_max_shard_bytes(static_cast<int64_t>(options.max_shard_size));
+  request.set_format(FormatOf(options.format));
   ESPALIER_ASSIGN_OR_RETURN(v1::Operation operation, client->SaveCheckpoint(std::move(request)));
   if (options.no_wait) {
     std::cout << operation.name() << "\n";
@@ -53,6 +55,7 @@ void AddSave(CLI::App& app, Invocation& invocation) {
       ->type_name("DIR");
   command->add_flag("--overwrite", options->overwrite, "Replace a directory that exists");
   AddMaxShardOption(*command, options->max_shard_size);
+  AddFormatOption(*command, options->format);
   command->add_flag("--no-wait", options->no_wait,
                     "Print the operation's name and exit; `espalier cancel` takes it. Leaving does not end a save");
   AddCoordinatorOption(*command, options->coordinator);

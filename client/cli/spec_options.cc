@@ -60,6 +60,22 @@ void AddMaxShardOption(CLI::App& command, uint64_t& bytes) {
       ->type_name("SIZE");
 }
 
+void AddFormatOption(CLI::App& command, std::string& format) {
+  command
+      .add_option(
+          "--format", format,
+          "hf: whole tensors in model*.safetensors; dcp: the rows of each rank in shard-*.safetensors, as PyTorch DCP "
+          "reads them [hf]")
+      ->check(CLI::IsMember({"hf", "dcp"}))
+      ->type_name("FORMAT");
+}
+
+v1::CheckpointFormat FormatOf(const std::string& format) {
+  return format == "dcp"  ? v1::CHECKPOINT_FORMAT_DCP
+         : format == "hf" ? v1::CHECKPOINT_FORMAT_HUGGING_FACE
+                          : v1::CHECKPOINT_FORMAT_UNSPECIFIED;
+}
+
 void AddSpecOptions(CLI::App& command, SpecOptions& options, bool output_required) {
   AddRecipesOption(command, options.recipes);
   AddModelOption(command, options.model);
@@ -77,6 +93,7 @@ void AddSpecOptions(CLI::App& command, SpecOptions& options, bool output_require
   command.add_flag("--ignore-stored-masks", options.ignore_stored_masks,
                    "Do not continue from masks that the checkpoint carries");
   AddMaxShardOption(command, options.max_shard_size);
+  AddFormatOption(command, options.format);
 }
 
 absl::StatusOr<std::vector<v1::RecipeText>> ReadRecipes(const std::vector<std::string>& paths) {
@@ -107,6 +124,7 @@ absl::StatusOr<v1::RunSpec> MakeSpec(const SpecOptions& options) {
   spec.set_overwrite(options.overwrite);
   spec.set_ignore_stored_masks(options.ignore_stored_masks);
   spec.set_max_shard_bytes(static_cast<int64_t>(options.max_shard_size));
+  spec.set_output_format(FormatOf(options.format));
   return spec;
 }
 

@@ -20,6 +20,7 @@ struct SpecOptions {
   bool overwrite = false;
   bool ignore_stored_masks = false;
   uint64_t max_shard_size = 0;
+  std::string format;
 };
 
 // The options of `run` and `submit`.
@@ -29,6 +30,10 @@ void AddRecipesOption(CLI::App& command, std::vector<std::string>& recipes);
 void AddModelOption(CLI::App& command, std::string& model);
 // --max-shard-size, with units: 500MB, 5GB, 4GiB.
 void AddMaxShardOption(CLI::App& command, uint64_t& bytes);
+
+// --format hf|dcp.
+void AddFormatOption(CLI::App& command, std::string& format);
+v1::CheckpointFormat FormatOf(const std::string& format);
 
 // Texts and names of recipes; "-" reads standard input. RECIPE_INVALID where one cannot be read, REQUEST_INVALID where two
 // would read standard input. Of a longer file, which the coordinator refuses, no more than its limit and a byte is read.

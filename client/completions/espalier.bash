@@ -15,6 +15,7 @@ _espalier() {
     run:--output) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     run:--workers) return ;;
     run:--max-shard-size) return ;;
+    run:--format) mapfile -t COMPREPLY < <(compgen -W 'hf dcp' -- "$cur"); return ;;
     run:--listen) return ;;
     run:--state-dir) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     run:--lease) return ;;
@@ -25,6 +26,7 @@ _espalier() {
     submit:--output) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     submit:--workers) return ;;
     submit:--max-shard-size) return ;;
+    submit:--format) mapfile -t COMPREPLY < <(compgen -W 'hf dcp' -- "$cur"); return ;;
     submit:--coordinator) return ;;
     watch:--from) return ;;
     watch:--coordinator) return ;;
@@ -38,6 +40,7 @@ _espalier() {
     mask:--output|mask:-o) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     mask:--coordinator) return ;;
     save:--max-shard-size) return ;;
+    save:--format) mapfile -t COMPREPLY < <(compgen -W 'hf dcp' -- "$cur"); return ;;
     save:--coordinator) return ;;
     finish:--coordinator) return ;;
     cancel:--reason) return ;;
@@ -46,18 +49,18 @@ _espalier() {
     health:--coordinator) return ;;
   esac
   case $command in
-    run) words='--help -h --model --output --workers --hold --overwrite --ignore-stored-masks --max-shard-size --json --listen --state-dir --lease' ;;
+    run) words='--help -h --model --output --workers --hold --overwrite --ignore-stored-masks --max-shard-size --format --json --listen --state-dir --lease' ;;
     plan) words='--help -h --model --worker-kind --steps-per-epoch --ignore-stored-masks --json' ;;
     inspect) words='--help -h --json' ;;
     verify) words='--help -h --json' ;;
-    submit) words='--help -h --model --output --workers --hold --overwrite --ignore-stored-masks --max-shard-size --coordinator --validate-only --no-queue --wait --json' ;;
+    submit) words='--help -h --model --output --workers --hold --overwrite --ignore-stored-masks --max-shard-size --format --coordinator --validate-only --no-queue --wait --json' ;;
     watch) words='--help -h --json --from --coordinator' ;;
     runs) words='--help -h --limit --json --coordinator' ;;
     workers) words='--help -h --json --coordinator' ;;
     report) words='--help -h --mode --json --coordinator' ;;
     param) words='--help -h --output -o --float32 --coordinator' ;;
     mask) words='--help -h --output -o --coordinator' ;;
-    save) words='--help -h --overwrite --max-shard-size --no-wait --coordinator' ;;
+    save) words='--help -h --overwrite --max-shard-size --format --no-wait --coordinator' ;;
     finish) words='--help -h --wait --coordinator' ;;
     cancel) words='--help -h --reason --coordinator' ;;
     delete) words='--help -h --coordinator' ;;

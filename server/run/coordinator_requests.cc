@@ -184,6 +184,9 @@ void Coordinator::SaveCheckpoint(const v1::SaveCheckpointRequest& request, Reply
           return done(MakeError(v1::ERROR_REASON_REQUEST_INVALID, "max_shard_bytes: is negative",
                                 {{"field", "max_shard_bytes"}}));
         }
+        if (!v1::CheckpointFormat_IsValid(request.format())) {
+          return done(MakeError(v1::ERROR_REASON_REQUEST_INVALID, "format: is unknown", {{"field", "format"}}));
+        }
         done((*driver)->Save(request,
                              rows_of([](const v1::Run& run) { return run.operations(run.operations_size() - 1); })));
       });

@@ -111,6 +111,7 @@ absl::StatusOr<v1::RunSpec> CompleteSpec(const v1::RunSpec& spec, const std::vec
     }
   }
   if (spec.max_shard_bytes() < 0) return Invalid("spec.max_shard_bytes", "is negative");
+  if (!v1::CheckpointFormat_IsValid(spec.output_format())) return Invalid("spec.output_format", "is unknown");
   return out;
 }
 

@@ -133,7 +133,8 @@ void RunDriver::Next() {
     StartSave({.path = run().output_path(),
                .token = absl::StrCat(run().name().substr(5), "-", run().generation(), "-output"),
                .overwrite = entry_.spec.overwrite(),
-               .max_shard_bytes = entry_.spec.max_shard_bytes()});
+               .max_shard_bytes = entry_.spec.max_shard_bytes(),
+               .format = entry_.spec.output_format()});
   }
 }
 

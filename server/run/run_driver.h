@@ -114,6 +114,7 @@ class RunDriver {
     std::string token;
     bool overwrite = false;
     int64_t max_shard_bytes = 0;
+    v1::CheckpointFormat format = v1::CHECKPOINT_FORMAT_UNSPECIFIED;
     std::string operation;  // empty: the run's own last save
     bool cancelled = false;
     bool publishing = false;

@@ -63,6 +63,7 @@ absl::StatusOr<v1::Operation> RunDriver::Save(const v1::SaveCheckpointRequest& r
                     .token = absl::StrCat(run().name().substr(5), "-", run().generation(), "-", id),
                     .overwrite = request.overwrite(),
                     .max_shard_bytes = request.max_shard_bytes(),
+                    .format = request.format(),
                     .operation = operation.name()};
   Demand demand;
   demand.operation = operation.name();
@@ -147,6 +148,7 @@ void RunDriver::SaveShards() {
   op.set_overwrite(save_->overwrite);
   op.set_max_shard_bytes(save_->max_shard_bytes);
   op.set_token(save_->token);
+  op.set_format(save_->format);
   CallAll(
       command, DataDeadline(ModelBytes() * 2),
       [this](Answers answers) {

@@ -124,6 +124,48 @@ def make_checkpoint(
     return directory
 
 
+def write_dcp(
+    directory: Path,
+    pieces: Sequence[Mapping[str, tuple[Sequence[int], Tensor]]],
+    config: Mapping[str, Any] | None = None,
+) -> Path:
+    """Shards as PyTorch DCP's Hugging Face writer makes them: for each rank its pieces with their origins."""
+    directory.mkdir(parents=True)
+    if config is not None:
+        (directory / "config.json").write_text(json.dumps(config))
+    for i, rank in enumerate(pieces):
+        info = {name: {"saved_offsets": list(origin)} for name, (origin, _) in rank.items()}
+        write_safetensors(
+            directory / f"shard-{i + 1:05d}-model-00001-of-00001.safetensors",
+            {name: tensor for name, (_, tensor) in rank.items()},
+            {"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"},
+        )
+    return directory
+
+
+def read_dcp(directory: Path) -> dict[str, Tensor]:
+    """The tensors that the shards of a directory make up; every element must be there once."""
+    pieces: dict[str, list[tuple[list[int], Tensor]]] = {}
+    for path in sorted(directory.glob("shard-*.safetensors")):
+        data = path.read_bytes()
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        info = json.loads(header["__metadata__"]["DCP_SHARDING_INFO"])
+        for name, tensor in read_safetensors(path).items():
+            pieces.setdefault(name, []).append((info[name]["saved_offsets"], tensor))
+    out = {}
+    for name, parts in pieces.items():
+        ends = [[o + s for o, s in zip(origin, t.values.shape, strict=True)] for origin, t in parts]
+        shape = tuple(max(end) for end in zip(*ends, strict=True))
+        values, seen = np.zeros(shape, parts[0][1].values.dtype), np.zeros(shape, int)
+        for origin, tensor in parts:
+            where = tuple(slice(o, o + s) for o, s in zip(origin, tensor.values.shape, strict=True))
+            values[where] = tensor.values
+            seen[where] += 1
+        assert (seen == 1).all(), name
+        out[name] = Tensor(parts[0][1].dtype, values)
+    return out
+
+
 # ---------------------------------------------------------------- the selection rule, once more and independently
 
 

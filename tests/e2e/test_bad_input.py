@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import BIN, Tensor, bf16, espalier, make_checkpoint, read_checkpoint, recipe, write_safetensors
+from harness import BIN, Tensor, bf16, espalier, make_checkpoint, read_checkpoint, recipe, write_dcp, write_safetensors
 
 HALF = 'MagnitudePruningModifier: {targets: ["re:l.*weight"], final_sparsity: 0.5}'
 
@@ -19,7 +19,7 @@ def small(directory: Path, shards: int = 1) -> Path:
     return make_checkpoint(directory, tensors, None, shards)
 
 
-def header(path: Path, edit: Callable[[dict[str, dict[str, object]]], None]) -> None:
+def header(path: Path, edit: Callable[[dict[str, dict[str, object]]], object]) -> None:
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     parsed = json.loads(data[8 : 8 + length])
@@ -60,6 +60,73 @@ def test_broken_safetensors_are_refused_by_every_reader(tmp_path: Path, what: st
         done = espalier(*command, check=False)
         assert done.code == 3, (command, done)
         assert "model.safetensors" in done.err
+        assert "CHECKPOINT_INVALID" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def dcp_info(edit: Callable[[dict[str, dict[str, object]]], object]) -> Callable[[Path], object]:
+    """Changes what the second shard says of its pieces."""
+
+    def change(path: Path) -> None:
+        def in_header(parsed: dict[str, dict[str, object]]) -> None:
+            info = json.loads(str(parsed["__metadata__"]["DCP_SHARDING_INFO"]))
+            edit(info)
+            parsed["__metadata__"]["DCP_SHARDING_INFO"] = json.dumps(info)
+
+        header(path, in_header)
+
+    return change
+
+
+def dcp_text(text: str) -> Callable[[Path], object]:
+    return lambda path: header(path, lambda h: h["__metadata__"].update(DCP_SHARDING_INFO=text))
+
+
+BROKEN_SHARDS: dict[str, Callable[[Path], object]] = {
+    "no JSON": dcp_text('{"l0.weight": '),
+    "a list": dcp_text("[]"),
+    "nothing": dcp_text(""),
+    "deep": dcp_text('{"l0.weight": ' + "[" * 100_000),
+    "twice": dcp_text('{"l0.weight": {"saved_offsets": [4, 0]}, "l0.weight": {"saved_offsets": [4, 0]}}'),
+    "a tensor left out": dcp_info(lambda i: i.pop("l1.weight")),
+    "a tensor too many": dcp_info(lambda i: i.update(l9={"saved_offsets": [0, 0]})),
+    "no offsets": dcp_info(lambda i: i["l1.weight"].clear()),
+    "one offset": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[4])),
+    "negative": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[-4, 0])),
+    "a fraction": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[4.5, 0])),
+    "text": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=["4", 0])),
+    "2^63": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[1 << 63, 0])),
+    "2^80": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[1 << 80, 0])),
+    "a product of 2^120": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[1 << 60, 1 << 60])),
+    "a gap": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[5, 0])),
+    "an overlap": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[3, 0])),
+    "a copy that is none": dcp_info(lambda i: i["l1.weight"].update(saved_offsets=[0, 0])),
+    "another tensor's name": dcp_info(lambda i: i["l1.weight"].update(logical_fqn="l2.weight")),
+    "another version": lambda p: header(p, lambda h: h["__metadata__"].update(DCP_VERSION="2.0")),
+    "another dtype": lambda p: header(p, lambda h: h["l1.weight"].update(dtype="F16")),
+    "another number of files": lambda p: header(p, lambda h: h["__metadata__"].update({"espalier.weight_files": "3"})),
+    "not a shard": lambda p: header(p, lambda h: h["__metadata__"].pop("DCP_SHARDING_INFO")),
+    "a missing file": lambda p: p.rename(p.with_name("shard-00004-model-00001-of-00002.safetensors")),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_SHARDS)
+def test_broken_shards_are_refused_by_every_reader(tmp_path: Path, what: str) -> None:
+    whole = read_checkpoint(small(tmp_path / "whole"))
+    halves = [
+        {n: ([begin, 0], Tensor(t.dtype, t.values[begin : begin + 4])) for n, t in whole.items()} for begin in (0, 4)
+    ]
+    model = write_dcp(tmp_path / "model", halves)
+    path = recipe(tmp_path, "half", HALF)
+    BROKEN_SHARDS[what](model / "shard-00002-model-00001-of-00001.safetensors")
+    for command in (
+        ("inspect", model),
+        ("plan", path, "--model", model),
+        ("run", path, "--model", model, "--output", tmp_path / "out", "--workers", "2"),
+    ):
+        done = espalier(*command, check=False)
+        assert done.code == 3, (command, done)
+        assert str(model) in done.err
         assert "CHECKPOINT_INVALID" in done.err
     assert not (tmp_path / "out").exists()
 

@@ -105,6 +105,7 @@ TEST(CreateRunTest, BadRequestsNameTheField) {
          s.mutable_hold_timeout()->set_seconds(-5);
        }},
       {"spec.max_shard_bytes", [](v1::RunSpec& s) { s.set_max_shard_bytes(-1); }},
+      {"spec.output_format", [](v1::RunSpec& s) { s.set_output_format(static_cast<v1::CheckpointFormat>(99)); }},
       {"spec.worker_kind", [](v1::RunSpec& s) { s.set_worker_kind(static_cast<v1::WorkerKind>(99)); }},
   };
   for (const auto& [field, change] : cases) {

@@ -55,10 +55,11 @@ class DemandsTest : public ::testing::Test {
     cluster_.Pump();
   }
 
-  absl::StatusOr<v1::Operation> Save(const std::string& path) {
+  absl::StatusOr<v1::Operation> Save(const std::string& path, int format = 0) {
     v1::SaveCheckpointRequest request;
     request.set_name(name_);
     request.set_path(path);
+    request.set_format(static_cast<v1::CheckpointFormat>(format));
     return cluster_.Call(&Coordinator::SaveCheckpoint, request);
   }
 
@@ -348,6 +349,14 @@ TEST_F(DemandsTest, BadRangesAndNames) {
 }
 
 // --- saves
+
+TEST_F(DemandsTest, ASaveHasTheFormatItAskedFor) {
+  Hold();
+  ASSERT_THAT(Save("/outputs/side", v1::CHECKPOINT_FORMAT_DCP), IsOk());
+  cluster_.Pump();
+  EXPECT_EQ(cluster_.worker("w1").last("SaveShards").save_shards().format(), v1::CHECKPOINT_FORMAT_DCP);
+  EXPECT_THAT(Save("/outputs/other", 99), HasReason(v1::ERROR_REASON_REQUEST_INVALID));
+}
 
 TEST_F(DemandsTest, ASaveIsAnOperationOfARunningRun) {
   Hold();

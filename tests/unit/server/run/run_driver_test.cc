@@ -34,6 +34,7 @@ TEST_P(WorldSizeTest, FromTheQueueToTheSavedCheckpoint) {
   cluster.AddWorkers(world_size);
   v1::RunSpec spec = cluster.Spec(world_size);
   spec.set_output_path("/outputs/one");
+  spec.set_output_format(v1::CHECKPOINT_FORMAT_DCP);
   const std::string name = cluster.Create(spec);
   const v1::Run run = cluster.Get(name);
   EXPECT_EQ(run.state(), v1::Run::STATE_SUCCEEDED) << run.error().message();
@@ -58,6 +59,7 @@ TEST_P(WorldSizeTest, FromTheQueueToTheSavedCheckpoint) {
     EXPECT_EQ(cluster.worker("w" + std::to_string(r)).rank(), r);
   }
   const v1::PublishCheckpoint& publish = cluster.worker("w0").last("PublishCheckpoint").publish_checkpoint();
+  EXPECT_EQ(cluster.worker("w0").last("SaveShards").save_shards().format(), v1::CHECKPOINT_FORMAT_DCP);
   EXPECT_EQ(publish.checksums_size(), world_size);
   EXPECT_EQ(publish.mask_digest(), static_cast<uint64_t>(world_size * (world_size + 1) / 2));
   EXPECT_EQ(publish.report_size(), 3);
