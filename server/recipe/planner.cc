@@ -275,8 +275,9 @@ absl::StatusOr<v1::Plan> MakePlan(absl::Span<const v1::RecipeText> recipes, cons
   ESPALIER_RETURN_IF_ERROR(problems.ToStatus());
   v1::Plan plan = Planner(parsed, recipes, index, options, problems).Run();
   ESPALIER_RETURN_IF_ERROR(problems.ToStatus());
-  const std::string& first = recipes.front().recipe();
-  plan.set_recipe_crc32(Crc32(0, first.data(), first.size()));
+  uint32_t crc = 0;
+  for (const v1::RecipeText& text : recipes) crc = Crc32(crc, text.recipe().data(), text.recipe().size());
+  plan.set_recipe_crc32(crc);
   for (const v1::RecipeText& text : recipes.subspan(1)) *plan.add_then() = text;
   return plan;
 }

@@ -80,6 +80,13 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, absl::string_view
   const auto crc = json["plan"].find("recipe_crc32");
   if (crc == json["plan"].end() || !crc->is_number_unsigned()) return bad("plan.recipe_crc32");
   manifest.recipe_crc32 = crc->get<uint32_t>();
+  if (const auto then = json["plan"].find("then"); then != json["plan"].end()) {
+    if (!then->is_array()) return bad("plan.then");
+    for (const nlohmann::json& each : *then) {
+      if (!each.is_object() || !each.contains("recipe") || !each["recipe"].is_string()) return bad("plan.then");
+      manifest.then.push_back(each["recipe"].get<std::string>());
+    }
+  }
   auto report = ReportFromJson(json["report"].dump());
   if (!report.ok()) return Annotate(report.status(), absl::StrCat(file, ": report: "), {{"file", std::string(file)}});
   manifest.report = *std::move(report);

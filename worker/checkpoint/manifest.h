@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -29,7 +30,8 @@ struct FileRecord {
 //   provenance   all that may differ between equal runs
 struct Manifest {
   std::string recipe;
-  uint32_t recipe_crc32 = 0;  // of the plan
+  std::vector<std::string> then;  // the recipes after it, of the plan
+  uint32_t recipe_crc32 = 0;      // of the plan
   Report report;
   uint64_t mask_digest = 0;
   std::map<std::string, FileRecord> files;

@@ -35,7 +35,9 @@ class Verifier {
       : directory_(std::move(directory)), roots_(roots), manifest_(std::move(manifest)) {}
 
   VerifyResult Run(const ByteProgress& progress) {
-    if (Crc32(0, manifest_.recipe.data(), manifest_.recipe.size()) != manifest_.recipe_crc32) {
+    uint32_t crc = Crc32(0, manifest_.recipe.data(), manifest_.recipe.size());
+    for (const std::string& recipe : manifest_.then) crc = Crc32(crc, recipe.data(), recipe.size());
+    if (crc != manifest_.recipe_crc32) {
       Differ(kManifestName, "the recipe is not the one that the plan was made of");
     }
     CheckFiles();

@@ -132,7 +132,11 @@ class SaveTest : public ::testing::Test {
     publish.set_token("runs/r-1-1");
     publish.set_recipe("stage:\n  caf\xc3\xa9: \"1\"\n");
     publish.set_recipe_name("half");
-    publish.mutable_plan()->set_recipe_crc32(Crc32(0, publish.recipe().data(), publish.recipe().size()));
+    v1::RecipeText& then = *publish.mutable_plan()->add_then();
+    then.set_recipe("then_stage: {}\n");
+    uint32_t crc = Crc32(0, publish.recipe().data(), publish.recipe().size());
+    crc = Crc32(crc, then.recipe().data(), then.recipe().size());
+    publish.mutable_plan()->set_recipe_crc32(crc);
     publish.mutable_plan()->set_pruned_elements(3);
     uint64_t digest = 0;
     std::map<std::string, v1::ParameterSparsity> rows;
@@ -570,6 +574,7 @@ TEST_F(SaveTest, VerifyNamesEachDifference) {
     return out.replace(out.find(from), from.size(), to);
   };
   change("espalier/espalier.json", edited("\"recipe\": \"stage", "\"recipe\": \"stale"), "recipe");
+  change("espalier/espalier.json", edited("then_stage: {", "then_stage: { "), "recipe");
   change("espalier/espalier.json", edited("\"prunable_sparse\": ", "\"prunable_sparse\": 1"), "sums");
   WriteFile(output_ + "/stray.safetensors", "x");
   EXPECT_THAT(differences(), ::testing::Contains(Key("stray.safetensors")));
