@@ -40,11 +40,14 @@ Milliseconds ToMilliseconds(absl::Duration duration) {
   return Milliseconds(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, int64_t{24} * 3600 * 1000));
 }
 
-// The first line: LibTorch appends a back trace.
+// The first line, since LibTorch appends a back trace, without Gloo's place in its own sources and without its emoji.
 std::string FirstLine(const std::exception& error) {
   std::string text = error.what();
   if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) text = torch->what_without_backtrace();
-  return text.substr(0, text.find('\n'));
+  text.erase(std::min(text.find('\n'), text.size()));
+  if (const size_t end = text.find("] "); text.starts_with("[/") && end != std::string::npos) text.erase(0, end + 2);
+  std::erase_if(text, [](char c) { return !absl::ascii_isprint(static_cast<unsigned char>(c)); });
+  return std::string(absl::StripAsciiWhitespace(text));
 }
 
 bool SaysTimeout(absl::string_view text) {

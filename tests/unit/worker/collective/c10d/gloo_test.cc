@@ -15,7 +15,10 @@
 namespace espalier::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
 
 // Runs `body` in one process a rank, forked before this one has any thread; each must end with a passing test. Rank 0
 // opens the store; the others are told where.
@@ -143,6 +146,8 @@ TEST(Gloo, AKilledPeerBreaksTheGroup) {
     const absl::Status status = (*group)->AllReduce({"select", 9}, absl::MakeSpan(&value, 1), ReduceOp::kSum);
     EXPECT_THAT(status, HasReason(v1::ERROR_REASON_WORKER_LOST, HasSubstr("select")));
     EXPECT_EQ(MetadataOf(status, "operation"), "select");
+    // Nothing of Gloo's sources, and what a terminal shows.
+    EXPECT_THAT(std::string(status.message()), AllOf(Not(HasSubstr(".cc:")), Not(MatchesRegex(".*[^ -~].*"))));
     EXPECT_LT(SystemClock().Monotonic() - start, absl::Seconds(15));
     // Poisoned: the same cause, without waiting.
     EXPECT_EQ((*group)->Barrier({"save", 10}), status);
