@@ -11,6 +11,7 @@
 // clang-format off: foreach_target.h comes first
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "worker/mask/words-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -18,104 +19,11 @@ namespace espalier {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// All kernels walk words of the mask, 64 elements each; elements are unsigned integers of their width. `magnitude` has
-// the bits of an element that say whether it is zero.
-constexpr size_t kWordElements = 64;
-
-// At most one word a vector, so that a word is a whole number of vectors.
-template <class T>
-using Elements = hn::CappedTag<T, kWordElements>;
-
-// Elements may stand at any address, T at its own multiples alone: bytes are what is loaded and stored.
-#if HWY_TARGET == HWY_SCALAR  // vectors of one lane, which bytes do not fill
-template <class D>
-hn::Vec<D> LoadElements(D d, const uint8_t* from) {
-  hn::TFromD<D> element;
-  hwy::CopyBytes<sizeof(element)>(from, &element);
-  return hn::Set(d, element);
-}
-
-template <class D>
-void StoreElements(D, hn::Vec<D> elements, uint8_t* to) {
-  const hn::TFromD<D> element = hn::GetLane(elements);
-  hwy::CopyBytes<sizeof(element)>(&element, to);
-}
-#else
-template <class D>
-hn::Vec<D> LoadElements(D d, const uint8_t* from) {
-  return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D>(), from));
-}
-
-template <class D>
-void StoreElements(D, hn::Vec<D> elements, uint8_t* to) {
-  const hn::Repartition<uint8_t, D> bytes;
-  hn::StoreU(hn::BitCast(bytes, elements), bytes, to);
-}
-#endif
-
-// The lowest Lanes(d) bits.
-template <class D>
-hn::Mask<D> MaskFromBits(D d, uint64_t bits) {
-  uint8_t packed[sizeof(bits)];
-  hwy::CopyBytes<sizeof(bits)>(&bits, packed);
-  return hn::LoadMaskBits(d, packed);
-}
-
-// The inverse; higher bits are zero.
-template <class D>
-uint64_t BitsFromMask(D d, hn::Mask<D> mask) {
-  uint8_t packed[sizeof(uint64_t)] = {};
-  hn::StoreMaskBits(d, mask, packed);
-  uint64_t bits;
-  hwy::CopyBytes<sizeof(bits)>(packed, &bits);
-  return bits;
-}
-
+// `magnitude` has the bits of an element that say whether it is zero.
 template <class D>
 hn::Mask<D> IsZero(D d, hn::Vec<D> elements, hn::TFromD<D> magnitude) {
   return hn::Eq(hn::And(elements, hn::Set(d, magnitude)), hn::Zero(d));
 }
-
-// Counters in the lanes of a vector: a true lane adds one. They are emptied into a 64-bit sum before a lane can overflow.
-template <class T>
-class LaneCounter {
- public:
-  // Words of elements that any lane counts without overflow.
-  static size_t WordsUntilFull() {
-    const size_t a_word = kWordElements / hn::Lanes(Elements<T>());
-    return std::min<size_t>(std::numeric_limits<T>::max() / a_word, size_t{1} << 12);
-  }
-
-  static hn::Vec<Elements<T>> Empty() { return hn::Zero(Elements<T>()); }
-
-  static hn::Vec<Elements<T>> Add(hn::Vec<Elements<T>> counts, hn::Mask<Elements<T>> mask) {
-    return hn::Sub(counts, hn::VecFromMask(Elements<T>(), mask));
-  }
-
-  static int64_t Sum(hn::Vec<Elements<T>> counts) {
-    const Elements<T> d;
-    HWY_ALIGN T lanes[kWordElements];
-    hn::Store(counts, d, lanes);
-    int64_t sum = 0;
-    for (size_t i = 0; i < hn::Lanes(d); ++i) sum += static_cast<int64_t>(lanes[i]);
-    return sum;
-  }
-};
-
-// A copy of the last, incomplete word of elements, the rest of it filled with a byte.
-template <class T>
-class Tail {
- public:
-  Tail(const uint8_t* from, size_t elements, uint8_t fill) : bytes_(elements * sizeof(T)) {
-    std::fill(std::copy_n(from, bytes_, data_), data_ + sizeof(data_), fill);
-  }
-  uint8_t* data() { return data_; }
-  void CopyTo(uint8_t* to) const { std::copy_n(data_, bytes_, to); }
-
- private:
-  HWY_ALIGN uint8_t data_[kWordElements * sizeof(T)];
-  size_t bytes_;
-};
 
 template <class T>
 void ApplyWord(uint8_t* elements, uint64_t keep) {
@@ -139,76 +47,54 @@ void ApplyTo(uint8_t* elements, size_t count, const uint64_t* keep) {
   }
 }
 
+// Asks for elements that are read somewhat later. Where a pass computes more than a few instructions a vector, the
+// processor on its own does not look far enough ahead to keep the memory busy; past the end it is harmless.
 template <class T>
-int64_t CountZerosInWords(const uint8_t* elements, size_t words, T magnitude) {
+void PrefetchWord(const uint8_t* elements) {
+  constexpr size_t kAhead = 1024;
+  constexpr size_t kCacheLine = 64;
+  for (size_t i = 0; i < kWordElements * sizeof(T); i += kCacheLine) hwy::Prefetch(elements + kAhead + i);
+}
+
+// Elements for which `is`, of a vector, holds; of bytes `fill` it must not.
+template <class T, class Is>
+int64_t CountOf(const uint8_t* elements, size_t count, uint8_t fill, Is is) {
   const Elements<T> d;
-  using Counter = LaneCounter<T>;
-  int64_t zeros = 0;
-  for (size_t w = 0; w < words;) {
-    const size_t stop = std::min(words, w + Counter::WordsUntilFull());
-    auto counts = Counter::Empty();
-    for (; w < stop; ++w) {
-      const uint8_t* at = elements + w * kWordElements * sizeof(T);
-      for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
-        counts = Counter::Add(counts, IsZero(d, LoadElements(d, at + i * sizeof(T)), magnitude));
-      }
-    }
-    zeros += Counter::Sum(counts);
+  const auto in_word = [&](const uint8_t* at) {
+    return hwy::PopCount(WordOfMasks<T>([&](size_t i) { return is(LoadElements(d, at + i * sizeof(T))); }));
+  };
+  const size_t words = count / kWordElements;
+  size_t sum = 0;
+  for (size_t w = 0; w < words; ++w) {
+    const uint8_t* at = elements + w * kWordElements * sizeof(T);
+    PrefetchWord<T>(at);
+    sum += in_word(at);
   }
-  return zeros;
+  if (const size_t rest = count % kWordElements; rest != 0) {
+    Tail<T> tail(elements + words * kWordElements * sizeof(T), rest, fill);
+    sum += in_word(tail.data());
+  }
+  return static_cast<int64_t>(sum);
 }
 
 template <class T>
 int64_t CountZerosOf(const uint8_t* elements, size_t count, T magnitude) {
-  const size_t words = count / kWordElements;
-  int64_t zeros = CountZerosInWords<T>(elements, words, magnitude);
-  if (const size_t rest = count % kWordElements; rest != 0) {
-    Tail<T> tail(elements + words * kWordElements * sizeof(T), rest, 0xFF);
-    zeros += CountZerosInWords<T>(tail.data(), 1, magnitude);
-  }
-  return zeros;
-}
-
-template <class T>
-int64_t CountAboveInWords(const uint8_t* elements, size_t words, T magnitude, T bound) {
   const Elements<T> d;
-  using Counter = LaneCounter<T>;
-  int64_t above = 0;
-  for (size_t w = 0; w < words;) {
-    const size_t stop = std::min(words, w + Counter::WordsUntilFull());
-    auto counts = Counter::Empty();
-    for (; w < stop; ++w) {
-      const uint8_t* at = elements + w * kWordElements * sizeof(T);
-      for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
-        const auto magnitudes = hn::And(LoadElements(d, at + i * sizeof(T)), hn::Set(d, magnitude));
-        counts = Counter::Add(counts, hn::Gt(magnitudes, hn::Set(d, bound)));
-      }
-    }
-    above += Counter::Sum(counts);
-  }
-  return above;
+  return CountOf<T>(elements, count, 0xFF, [&](auto vector) { return IsZero(d, vector, magnitude); });
 }
 
 template <class T>
 int64_t CountAboveOf(const uint8_t* elements, size_t count, T magnitude, T bound) {
-  const size_t words = count / kWordElements;
-  int64_t above = CountAboveInWords<T>(elements, words, magnitude, bound);
-  if (const size_t rest = count % kWordElements; rest != 0) {
-    Tail<T> tail(elements + words * kWordElements * sizeof(T), rest, 0);
-    above += CountAboveInWords<T>(tail.data(), 1, magnitude, bound);
-  }
-  return above;
+  const Elements<T> d;
+  return CountOf<T>(elements, count, 0,
+                    [&](auto vector) { return hn::Gt(hn::And(vector, hn::Set(d, magnitude)), hn::Set(d, bound)); });
 }
 
 // Bit i: element i of a word is zero.
 template <class T>
 uint64_t ZeroBits(const uint8_t* elements, T magnitude) {
   const Elements<T> d;
-  uint64_t bits = 0;
-  for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
-    bits |= BitsFromMask(d, IsZero(d, LoadElements(d, elements + i * sizeof(T)), magnitude)) << i;
-  }
-  return bits;
+  return WordOfMasks<T>([&](size_t i) { return IsZero(d, LoadElements(d, elements + i * sizeof(T)), magnitude); });
 }
 
 template <class T>
@@ -221,15 +107,6 @@ void NonZerosOf(const uint8_t* elements, size_t count, T magnitude, uint64_t* ke
     Tail<T> tail(elements + words * kWordElements * sizeof(T), rest, 0);
     keep[words] = ~ZeroBits<T>(tail.data(), magnitude);
   }
-}
-
-// Asks for elements that are read somewhat later. Where a pass computes more than a few instructions a vector, the
-// processor on its own does not look far enough ahead to keep the memory busy; past the end it is harmless.
-template <class T>
-void PrefetchWord(const uint8_t* elements) {
-  constexpr size_t kAhead = 1024;
-  constexpr size_t kCacheLine = 64;
-  for (size_t i = 0; i < kWordElements * sizeof(T); i += kCacheLine) hwy::Prefetch(elements + kAhead + i);
 }
 
 template <class T>
@@ -258,69 +135,27 @@ void VerifyOf(const uint8_t* elements, size_t count, const uint64_t* keep, T mag
 // What dynamic dispatch calls: `width` chooses the element type.
 
 void Apply(size_t width, uint8_t* elements, size_t count, const uint64_t* keep) {
-  switch (width) {
-    case 1:
-      return ApplyTo<uint8_t>(elements, count, keep);
-    case 2:
-      return ApplyTo<uint16_t>(elements, count, keep);
-    case 4:
-      return ApplyTo<uint32_t>(elements, count, keep);
-    default:
-      return ApplyTo<uint64_t>(elements, count, keep);
-  }
+  WithWidth(width, [&]<class T>(T) { ApplyTo<T>(elements, count, keep); });
 }
 
 int64_t Zeros(size_t width, const uint8_t* elements, size_t count, uint64_t magnitude) {
-  switch (width) {
-    case 1:
-      return CountZerosOf<uint8_t>(elements, count, static_cast<uint8_t>(magnitude));
-    case 2:
-      return CountZerosOf<uint16_t>(elements, count, static_cast<uint16_t>(magnitude));
-    case 4:
-      return CountZerosOf<uint32_t>(elements, count, static_cast<uint32_t>(magnitude));
-    default:
-      return CountZerosOf<uint64_t>(elements, count, magnitude);
-  }
+  return WithWidth(width, [&]<class T>(T) { return CountZerosOf<T>(elements, count, static_cast<T>(magnitude)); });
 }
 
 int64_t Above(size_t width, const uint8_t* elements, size_t count, uint64_t magnitude, uint64_t bound) {
-  switch (width) {
-    case 1:
-      return CountAboveOf<uint8_t>(elements, count, static_cast<uint8_t>(magnitude), static_cast<uint8_t>(bound));
-    case 2:
-      return CountAboveOf<uint16_t>(elements, count, static_cast<uint16_t>(magnitude), static_cast<uint16_t>(bound));
-    case 4:
-      return CountAboveOf<uint32_t>(elements, count, static_cast<uint32_t>(magnitude), static_cast<uint32_t>(bound));
-    default:
-      return CountAboveOf<uint64_t>(elements, count, magnitude, bound);
-  }
+  return WithWidth(width, [&]<class T>(T) {
+    return CountAboveOf<T>(elements, count, static_cast<T>(magnitude), static_cast<T>(bound));
+  });
 }
 
 void Verify(size_t width, const uint8_t* elements, size_t count, const uint64_t* keep, uint64_t magnitude,
             int64_t& zeros, int64_t& violations) {
-  switch (width) {
-    case 1:
-      return VerifyOf<uint8_t>(elements, count, keep, static_cast<uint8_t>(magnitude), zeros, violations);
-    case 2:
-      return VerifyOf<uint16_t>(elements, count, keep, static_cast<uint16_t>(magnitude), zeros, violations);
-    case 4:
-      return VerifyOf<uint32_t>(elements, count, keep, static_cast<uint32_t>(magnitude), zeros, violations);
-    default:
-      return VerifyOf<uint64_t>(elements, count, keep, magnitude, zeros, violations);
-  }
+  WithWidth(width,
+            [&]<class T>(T) { VerifyOf<T>(elements, count, keep, static_cast<T>(magnitude), zeros, violations); });
 }
 
 void NonZeros(size_t width, const uint8_t* elements, size_t count, uint64_t magnitude, uint64_t* keep) {
-  switch (width) {
-    case 1:
-      return NonZerosOf<uint8_t>(elements, count, static_cast<uint8_t>(magnitude), keep);
-    case 2:
-      return NonZerosOf<uint16_t>(elements, count, static_cast<uint16_t>(magnitude), keep);
-    case 4:
-      return NonZerosOf<uint32_t>(elements, count, static_cast<uint32_t>(magnitude), keep);
-    default:
-      return NonZerosOf<uint64_t>(elements, count, magnitude, keep);
-  }
+  WithWidth(width, [&]<class T>(T) { NonZerosOf<T>(elements, count, static_cast<T>(magnitude), keep); });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -14,61 +14,15 @@
 #include <limits>
 
 #include "hwy/highway.h"
+#include "worker/mask/words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace espalier {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// All kernels walk words of a mask, 64 elements each. Images have no sign bit, so that signed comparisons order them:
+// Images of the elements at `from`, NaNs folded into `nan`. They have no sign bit, so that signed comparisons order them:
 // those are the ones that every instruction set has.
-constexpr size_t kWordElements = 64;
-
-template <class T>
-using Elements = hn::CappedTag<T, kWordElements>;
-
-#if HWY_TARGET == HWY_SCALAR  // vectors of one lane, which bytes do not fill
-template <class D>
-hn::Vec<D> LoadElements(D d, const uint8_t* from) {
-  hn::TFromD<D> element;
-  hwy::CopyBytes<sizeof(element)>(from, &element);
-  return hn::Set(d, element);
-}
-#else
-template <class D>
-hn::Vec<D> LoadElements(D d, const uint8_t* from) {
-  return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D>(), from));
-}
-#endif
-
-// The 64 bits of masks of Elements<T>: mask_at(i) is the mask of the vector at element i.
-template <class T, class MaskAt>
-uint64_t WordOfMasks(MaskAt mask_at) {
-  const Elements<T> d;
-  uint64_t word = 0;
-  // StoreMaskBits wants room for 8 bytes.
-  HWY_ALIGN uint8_t packed[2 * sizeof(word)] = {};
-  if (hn::Lanes(d) >= 8) {
-    for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) hn::StoreMaskBits(d, mask_at(i), packed + i / 8);
-    hwy::CopyBytes<sizeof(word)>(packed, &word);
-    return word;
-  }
-  for (size_t i = 0; i < kWordElements; i += hn::Lanes(d)) {
-    hn::StoreMaskBits(d, mask_at(i), packed);
-    word |= uint64_t{packed[0]} << i;
-  }
-  return word;
-}
-
-// The lowest Lanes(d) bits.
-template <class D>
-hn::Mask<D> MaskFromBits(D d, uint64_t bits) {
-  uint8_t packed[sizeof(bits)];
-  hwy::CopyBytes<sizeof(bits)>(&bits, packed);
-  return hn::LoadMaskBits(d, packed);
-}
-
-// Images of the elements at `from`, NaNs folded into `nan`.
 template <class T, class D>
 hn::Vec<D> LoadImages(D d, const uint8_t* from, T nan) {
   constexpr T kMagnitude = std::numeric_limits<T>::max();
