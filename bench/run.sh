@@ -18,7 +18,7 @@ big=$ROOT/build/bench/llama-1.1b
 wanted=" ${*:-B1 B2 B3 B4 B5 B6 B7 B8 B12} "
 want() { for name in "$@"; do case $wanted in *" $name "*) return 0 ;; esac done; return 1; }
 lines=$(mktemp)
-trap 'rm -f "$lines"' EXIT
+trap 'rm -f "$lines" "$lines.errors"' EXIT
 # show MODEL: prints the lines of the rows asked for (a program may have another's) and keeps them for peers.py.
 show() {
   local line
@@ -49,7 +49,11 @@ if ! want B3 B5 B7 B8; then
   :
 elif "$python" -c 'import numpy, torch' 2>/dev/null; then
   echo "  against PyTorch $("$python" -c 'import torch; print(torch.__version__)'):"
-  "$python" "$ROOT/bench/peers.py" "$lines" "$smol" "$big" 2>/dev/null
+  # PyTorch warns a lot; what it says matters only when it fails.
+  "$python" "$ROOT/bench/peers.py" "$lines" "$smol" "$big" 2>"$lines.errors" || {
+    cat "$lines.errors" >&2
+    die "the peers could not be measured: see above"
+  }
 else
   say "the peers' sides of B3, B5, B7 and B8 are left out: no torch and numpy in $python (name one by BENCH_PYTHON)"
 fi

@@ -29,11 +29,12 @@ git -C "$ROOT" archive HEAD | tar -x -C "$context/espalier"
 cp -r "$oracles" "$context/shared/oracles"
 cat >"$context/Dockerfile" <<'DOCKERFILE'
 FROM debian:bookworm-slim
+ENV CCACHE_DIR=/ccache
 COPY . /src
 RUN /src/espalier/scripts/quickstart.sh
 RUN /src/espalier/scripts/test.sh
 DOCKERFILE
 volumes=()
-[ -z "${PROVE_CCACHE:-}" ] || volumes=(--volume "$PROVE_CCACHE:/root/.cache/ccache")
+[ -z "${PROVE_CCACHE:-}" ] || volumes=(--volume "$PROVE_CCACHE:/ccache")
 "$engine" build --no-cache "${volumes[@]}" --tag "$image" "$context"
 say "both commands passed in a bare Debian 12"

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/unit/server/recipe/oracles.h"
+#include "tests/support/oracles.h"
 
 namespace espalier {
 namespace {

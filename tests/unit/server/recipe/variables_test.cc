@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/recipe/yaml_reader.h"
-#include "tests/unit/server/recipe/oracles.h"
+#include "tests/support/oracles.h"
 
 namespace espalier {
 namespace {

@@ -1,10 +1,9 @@
 // Masks that the peer's own functions made.
 
-#include <cstdlib>
-#include <fstream>
-#include <string>
+#include <vector>
 
 #include "nlohmann/json.hpp"
+#include "tests/support/oracles.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/worker/select/reference.h"
 
@@ -12,14 +11,6 @@ namespace espalier::testing {
 namespace {
 
 using nlohmann::json;
-
-json Vectors() {
-  const char* given = std::getenv("ESPALIER_ORACLES");
-  const std::string path = std::string(given != nullptr ? given : ESPALIER_DEFAULT_ORACLES) + "/sparseml_vectors.json";
-  std::ifstream file(path);
-  EXPECT_TRUE(file.is_open()) << path << " is missing: set ESPALIER_ORACLES to the folder with the oracles";
-  return json::parse(file, nullptr, /*allow_exceptions=*/false);
-}
 
 template <class T>
 std::vector<T> Flat(const json& rows) {
@@ -37,7 +28,7 @@ std::string MaskText(const json& rows) {
 }
 
 TEST(SparseMlVectors, UnstructuredByItsRule) {
-  const json vectors = Vectors();
+  const json vectors = SparsemlVectors();
   ASSERT_TRUE(vectors.is_object());
   const json& unstructured = vectors.at("unstructured_modern");
   const std::vector<double> scores = Flat<double>(unstructured.at("scores"));
@@ -56,7 +47,7 @@ TEST(SparseMlVectors, UnstructuredByItsRule) {
 
 // The peer's older rule counts exactly; where it breaks ties as we do the masks are the same.
 TEST(SparseMlVectors, ExactCountsOfItsOlderRule) {
-  const json vectors = Vectors();
+  const json vectors = SparsemlVectors();
   ASSERT_TRUE(vectors.is_object());
   const json& unstructured = vectors.at("unstructured_legacy");
   const Tensor tensor = MakeTensor("w", v1::DTYPE_F32, {2, 4}, Flat<double>(unstructured.at("scores")));
