@@ -22,6 +22,7 @@
 #include "proto/support/clock.h"
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
+#include "proto/support/options.h"
 #include "proto/support/status_macros.h"
 #include "server/api/grpc_server.h"
 #include "server/run/coordinator.h"
@@ -44,33 +45,24 @@ struct Flags {
   int port_fd = -1;
 };
 
-absl::StatusOr<absl::Duration> PositiveDuration(const std::string& text, const std::string& flag) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(text, &duration) || duration < absl::Milliseconds(10) || duration > absl::Hours(24)) {
-    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
-                     absl::StrCat(flag, ": '", text, "' is not a duration of 10ms to 24h such as 15s"),
-                     {{"field", flag}});
-  }
-  return duration;
-}
-
 absl::StatusOr<CoordinatorOptions> OptionsOf(const Flags& flags) {
   CoordinatorOptions options;
-  ESPALIER_ASSIGN_OR_RETURN(options.lease.lease, PositiveDuration(flags.lease, "--lease"));
+  ESPALIER_RETURN_IF_ERROR(CheckAddress("listen", flags.listen, PortZero::kTakesFreePort));
+  ESPALIER_ASSIGN_OR_RETURN(options.lease.lease, ParseDurationOption("lease", flags.lease));
   options.lease.heartbeat_interval = std::min(absl::Seconds(1), options.lease.lease / 8);
   if (!flags.heartbeat_interval.empty()) {
     ESPALIER_ASSIGN_OR_RETURN(options.lease.heartbeat_interval,
-                              PositiveDuration(flags.heartbeat_interval, "--heartbeat-interval"));
+                              ParseDurationOption("heartbeat-interval", flags.heartbeat_interval));
   }
   if (options.lease.heartbeat_interval * 2 > options.lease.lease) {
     return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
                      "--heartbeat-interval: must be at most half of --lease, or a single late heartbeat loses a worker",
-                     {{"field", "--heartbeat-interval"}});
+                     {{"field", "heartbeat-interval"}});
   }
   for (const std::string& root : flags.model_roots) {
     if (root.empty() || root[0] != '/') {
       return MakeError(v1::ERROR_REASON_REQUEST_INVALID, absl::StrCat("--model-root: '", root, "' is not absolute"),
-                       {{"field", "--model-root"}});
+                       {{"field", "model-root"}});
     }
     options.model_roots.push_back(root);
   }
@@ -179,7 +171,7 @@ int Main(int argc, char** argv) {
   }
   const absl::Status status = Serve(flags);
   if (status.ok()) return kExitOk;
-  std::cerr << "espalier-coordinator: " << ReasonName(status) << ": " << status.message() << std::endl;
+  std::cerr << ErrorLine("espalier-coordinator", status) << std::endl;
   return ExitCodeOf(status);
 }
 

@@ -20,6 +20,8 @@
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
 #include "proto/support/names.h"
+#include "proto/support/open_files.h"
+#include "proto/support/options.h"
 #include "proto/support/status_macros.h"
 #include "worker/session/gloo_groups.h"
 #include "worker/session/local_address.h"
@@ -80,13 +82,6 @@ void WaitForSignals(const sigset_t& ending, Session& session) {
   session.Stop(kStopGrace);
 }
 
-absl::Status ParseDuration(const std::string& text, absl::Duration& out) {
-  if (text.empty() || (absl::ParseDuration(text, &out) && out > absl::ZeroDuration())) return absl::OkStatus();
-  return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
-                   absl::StrCat("--exit-on-disconnect-after takes a duration such as 10s or 2m, not '", text, "'"),
-                   {{"field", "exit-on-disconnect-after"}});
-}
-
 absl::StatusOr<GlooPlace> PlaceOf(const Arguments& arguments) {
   if (!arguments.interface.empty()) {
     ESPALIER_ASSIGN_OR_RETURN(std::string address, AddressOfInterface(arguments.interface));
@@ -115,7 +110,11 @@ absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
   if (!arguments.bind.empty()) ESPALIER_RETURN_IF_ERROR(CheckLocalAddress(arguments.bind));
   if (!arguments.interface.empty()) ESPALIER_RETURN_IF_ERROR(AddressOfInterface(arguments.interface).status());
   ESPALIER_ASSIGN_OR_RETURN(options.roots, PathRoots::Create(arguments.model_roots));
-  ESPALIER_RETURN_IF_ERROR(ParseDuration(arguments.exit_on_disconnect_after, options.link.give_up_after));
+  ESPALIER_RETURN_IF_ERROR(CheckAddress("coordinator", arguments.coordinator));
+  if (!arguments.exit_on_disconnect_after.empty()) {
+    ESPALIER_ASSIGN_OR_RETURN(options.link.give_up_after,
+                              ParseDurationOption("exit-on-disconnect-after", arguments.exit_on_disconnect_after));
+  }
   options.device = arguments.device;
   options.backends = {"gloo"};
   options.link.coordinator = arguments.coordinator;
@@ -135,7 +134,7 @@ int Run(const Arguments& arguments) {
   absl::Status status = options.status();
   if (status.ok()) status = InitLog(options->worker, arguments.log_level);
   if (!status.ok()) {
-    fprintf(stderr, "espalier-worker: %s\n", std::string(status.message()).c_str());
+    fprintf(stderr, "%s\n", ErrorLine("espalier-worker", status).c_str());
     return ExitCodeOf(status);
   }
   const sigset_t ending = BlockEndingSignals();
@@ -162,6 +161,7 @@ int main(int argc, char** argv) {
   espalier::RememberArguments(argv);
   // Neither a peer that dies in the middle of a collective nor a log that nobody reads any more ends a worker.
   espalier::IgnoreBrokenPipes();
+  espalier::RaiseOpenFileLimit();
   espalier::Arguments arguments;
   CLI::App app(
       "One rank of the group that prunes a checkpoint. Dials the coordinator and does what it says.\n\n"

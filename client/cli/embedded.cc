@@ -16,9 +16,16 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(30);
 constexpr int kTailLines = 20;
+constexpr char kCoordinator[] = "espalier-coordinator";
+
+// Why a coordinator that did not come up ended.
+absl::Status WhyEnded(ChildProcess& coordinator) {
+  const std::optional<absl::Status> said = FromErrorLine(kCoordinator, TailOf(coordinator.log_path(), 1));
+  return said ? *said : MakeError(v1::ERROR_REASON_UNREACHABLE, DescribeEnd(coordinator));
+}
 
 // The address that the coordinator writes to the pipe, one line.
-absl::StatusOr<std::string> ReadAddress(int pipe, ChildProcess& coordinator, int interrupt_fd, int& exit_code) {
+absl::StatusOr<std::string> ReadAddress(int pipe, ChildProcess& coordinator, int interrupt_fd) {
   const absl::Time deadline = absl::Now() + kStartTimeout;
   std::string text;
   while (true) {
@@ -40,10 +47,7 @@ absl::StatusOr<std::string> ReadAddress(int pipe, ChildProcess& coordinator, int
       if (got > 0) continue;
     }
     // The other end of the pipe is closed, or the coordinator is gone.
-    if (const auto& exit = coordinator.Poll()) {
-      exit_code = exit->code > 0 && exit->code <= kExitStorage ? exit->code : kExitUnreachable;
-      return MakeError(v1::ERROR_REASON_UNREACHABLE, DescribeEnd(coordinator));
-    }
+    if (coordinator.Poll()) return WhyEnded(coordinator);
     poll(&fds[1], 1, 10);
   }
 }
@@ -51,8 +55,8 @@ absl::StatusOr<std::string> ReadAddress(int pipe, ChildProcess& coordinator, int
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Embedded>> Embedded::Start(const EmbeddedOptions& options, const StateDir& state,
-                                                          int interrupt_fd, int& exit_code) {
-  ESPALIER_ASSIGN_OR_RETURN(const std::string coordinator, FindProgram("espalier-coordinator"));
+                                                          int interrupt_fd) {
+  ESPALIER_ASSIGN_OR_RETURN(const std::string coordinator, FindProgram(kCoordinator));
   ESPALIER_ASSIGN_OR_RETURN(const std::string worker, FindProgram("espalier-worker"));
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -67,13 +71,12 @@ absl::StatusOr<std::unique_ptr<Embedded>> Embedded::Start(const EmbeddedOptions&
   child.program = coordinator;
   child.log_path = state.Log(child.name);
   child.inherited = {write_end.get()};
-  child.arguments = {
-      "--listen", options.listen, "--state-dir", state.path() + "/journal", "--port-fd", absl::StrCat(write_end.get())};
+  child.arguments = {"--listen",   options.listen, "--state-dir",
+                     state.path(), "--port-fd",    absl::StrCat(write_end.get())};
   if (!options.lease.empty()) child.arguments.insert(child.arguments.end(), {"--lease", options.lease});
   ESPALIER_ASSIGN_OR_RETURN(embedded->coordinator_, ChildProcess::Start(child));
   write_end.Reset();
-  ESPALIER_ASSIGN_OR_RETURN(embedded->address_,
-                            ReadAddress(read_end.get(), *embedded->coordinator_, interrupt_fd, exit_code));
+  ESPALIER_ASSIGN_OR_RETURN(embedded->address_, ReadAddress(read_end.get(), *embedded->coordinator_, interrupt_fd));
   for (int i = 0; i < options.workers; ++i) {
     child.name = absl::StrCat("worker-", i);
     child.program = worker;

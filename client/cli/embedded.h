@@ -24,10 +24,10 @@ struct EmbeddedOptions {
 class Embedded {
  public:
   // Returns when the coordinator listens and the workers are started (not yet connected). Gives up with CANCELLED when
-  // `interrupt_fd` becomes readable. A child that fails is the error: its exit code's reason is lost, so `exit_code`
-  // receives the code where it is one of ours, and the message ends with the tail of its log.
+  // `interrupt_fd` becomes readable. A coordinator that cannot start says why in its log: that is the error then, and
+  // UNREACHABLE with the end of its log where it said nothing.
   static absl::StatusOr<std::unique_ptr<Embedded>> Start(const EmbeddedOptions& options, const StateDir& state,
-                                                         int interrupt_fd, int& exit_code);
+                                                         int interrupt_fd);
   ~Embedded();
 
   // Where the coordinator really listens.

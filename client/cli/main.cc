@@ -5,6 +5,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/interrupt.h"
 #include "proto/support/errors.h"
+#include "proto/support/open_files.h"
 
 namespace espalier::cli {
 namespace {
@@ -42,5 +43,6 @@ int Main(int argc, char** argv) {
 }  // namespace espalier::cli
 
 int main(int argc, char** argv) {
+  espalier::RaiseOpenFileLimit();  // inspect, verify and plan read checkpoints themselves
   return espalier::cli::Main(argc, argv);
 }

@@ -13,6 +13,7 @@
 #include "google/protobuf/util/time_util.h"
 #include "proto/support/clock.h"
 #include "proto/support/errors.h"
+#include "proto/support/options.h"
 #include "proto/support/status_macros.h"
 
 namespace espalier::cli {
@@ -41,6 +42,10 @@ absl::StatusOr<int> Run(const Options& options) {
     return MakeError(v1::ERROR_REASON_REQUEST_INVALID, "run without --output would save nothing; give one, or --hold",
                      {{"field", "output"}});
   }
+  if (!options.listen.empty()) {
+    ESPALIER_RETURN_IF_ERROR(CheckAddress("listen", options.listen, PortZero::kTakesFreePort));
+  }
+  if (!options.lease.empty()) ESPALIER_RETURN_IF_ERROR(ParseDurationOption("lease", options.lease).status());
   RunSessionOptions session;
   ESPALIER_ASSIGN_OR_RETURN(session.spec, MakeSpec(options.spec));
   session.embedded.workers = options.spec.workers;

@@ -67,7 +67,7 @@ void RunSession::Fail(absl::Status status) {
 }
 
 RunSessionResult RunSession::Run() {
-  auto started = Embedded::Start(options_.embedded, state_, signals_.get(), result_.exit_code);
+  auto started = Embedded::Start(options_.embedded, state_, signals_.get());
   if (!started.ok()) {
     Fail(started.status());
     if (started.status().code() == absl::StatusCode::kCancelled) OnSignal();
@@ -192,7 +192,6 @@ bool RunSession::Queued() const {
 
 void RunSession::OnChildren() {
   if (embedded_->coordinator().Poll()) {
-    result_.exit_code = kExitFailed;
     Fail(MakeError(v1::ERROR_REASON_UNREACHABLE, DescribeEnd(embedded_->coordinator()),
                    {{"address", embedded_->address()}}));
     return;

@@ -26,7 +26,7 @@ struct RunSessionOptions {
 // How a run on this machine ended.
 struct RunSessionResult {
   absl::Status status;
-  // Decides over the status's own exit code where it is not 0.
+  // 128 + the signal that interrupted; decides over the status's own exit code then. 0 otherwise.
   int exit_code = 0;
   std::optional<v1::Run> run;
   std::optional<SparsityReport> report;

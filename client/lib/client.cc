@@ -11,8 +11,10 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "grpcpp/impl/client_unary_call.h"
 #include "proto/support/backoff.h"
+#include "proto/support/channel.h"
 #include "proto/support/errors.h"
 #include "proto/support/grpc_status.h"
+#include "proto/support/options.h"
 #include "proto/support/status_macros.h"
 #include "proto/support/uuid.h"
 
@@ -47,12 +49,12 @@ bool IsTerminal(v1::Run::State state) {
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
-  ESPALIER_RETURN_IF_ERROR(CheckAddress(options.address));
+  ESPALIER_RETURN_IF_ERROR(CheckAddress("coordinator", options.address));
   return std::unique_ptr<Client>(new Client(std::move(options)));
 }
 
 Client::Client(ClientOptions options)
-    : options_(std::move(options)), channel_(MakeChannel(options_.address)), stub_(new Stub(channel_)) {}
+    : options_(std::move(options)), channel_(DialCoordinator(options_.address)), stub_(new Stub(channel_)) {}
 
 absl::Status Client::Connect(absl::Time deadline) {
   ConnectOptions connect = options_.connect;

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/lib/cancellation.h"
-#include "client/lib/channel.h"
+#include "client/lib/connect.h"
 #include "espalier/v1/sparsification_service.grpc.pb.h"
 
 namespace espalier {

@@ -13,4 +13,13 @@ uint32_t Crc32Combine(uint32_t first, uint32_t second, uint64_t second_size) {
   return static_cast<uint32_t>(crc32_combine(first, second, static_cast<z_off_t>(second_size)));
 }
 
+uint32_t Crc32OfTexts(absl::Span<const std::string> texts) {
+  uint32_t crc = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) crc = Crc32(crc, "", 1);  // its NUL
+    crc = Crc32(crc, texts[i].data(), texts[i].size());
+  }
+  return crc;
+}
+
 }  // namespace espalier

@@ -148,6 +148,21 @@ std::string MetadataOf(const absl::Status& status, absl::string_view key) {
   return it == info->metadata().end() ? "" : it->second;
 }
 
+std::string ErrorLine(absl::string_view program, const absl::Status& status) {
+  return absl::StrCat(program, ": ", ReasonName(status), ": ", status.message());
+}
+
+std::optional<absl::Status> FromErrorLine(absl::string_view program, absl::string_view line) {
+  if (!absl::ConsumePrefix(&line, program) || !absl::ConsumePrefix(&line, ": ")) return std::nullopt;
+  const size_t colon = line.find(": ");
+  v1::ErrorReason reason = v1::ERROR_REASON_UNSPECIFIED;
+  if (colon == absl::string_view::npos ||
+      !v1::ErrorReason_Parse(absl::StrCat(kPrefix, line.substr(0, colon)), &reason)) {
+    return std::nullopt;
+  }
+  return MakeError(reason, line.substr(colon + 2));
+}
+
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   if (const v1::ErrorReason reason = ReasonOf(status); reason != v1::ERROR_REASON_UNSPECIFIED) {

@@ -59,6 +59,11 @@ int ExitCodeOf(const absl::Status& status);
 // The same error with `prefix` before its message ("rank 1 (host-1): ...") and further metadata; existing keys win.
 absl::Status Annotate(const absl::Status& status, absl::string_view prefix, const Metadata& metadata = {});
 
+// What a program that cannot start says on standard error: "espalier-coordinator: REASON: message". FromErrorLine returns such
+// an error to a parent that reads its child's log, without the metadata; nullopt for any other line.
+std::string ErrorLine(absl::string_view program, const absl::Status& status);
+std::optional<absl::Status> FromErrorLine(absl::string_view program, absl::string_view line);
+
 // To and from the form that travels inside messages. Lossless for statuses made by MakeError.
 v1::Status ToProto(const absl::Status& status);
 absl::Status FromProto(const v1::Status& status);

@@ -35,6 +35,7 @@ std::string Hit(absl::string_view point, int rank) {
     Record(absl::StrCat(point, "@", rank, "\n"));
     if (sides[1] == "kill") raise(SIGKILL);
     if (sides[1] == "stop") raise(SIGSTOP);
+    if (sides[1] == "term") kill(getpid(), SIGTERM);
     return std::string(sides[1]);
   }
   return "";

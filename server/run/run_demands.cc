@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "proto/support/checks.h"
 #include "proto/support/errors.h"
 #include "proto/support/summary.h"
-#include "server/run/checks.h"
 #include "server/run/report_pages.h"
 #include "server/run/run_driver.h"
 #include "server/run/run_states.h"

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/time_util.h"
+#include "proto/support/checks.h"
 #include "proto/support/digest_sum.h"
 #include "proto/support/errors.h"
 #include "proto/support/names.h"
 #include "server/recipe/planner.h"
-#include "server/run/checks.h"
 #include "server/run/run_states.h"
 
 namespace espalier {

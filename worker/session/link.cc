@@ -7,7 +7,6 @@
 #include "absl/time/time.h"
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
-#include "worker/session/channel.h"
 
 namespace espalier {
 namespace {

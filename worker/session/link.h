@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "espalier/v1/worker_service.pb.h"
 #include "proto/support/backoff.h"
+#include "proto/support/channel.h"
 #include "proto/support/clock.h"
 #include "proto/support/mutex.h"
-#include "worker/session/channel.h"
 #include "worker/session/session_stream.h"
 
 namespace espalier {

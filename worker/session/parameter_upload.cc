@@ -4,9 +4,9 @@
 #include <chrono>
 #include <utility>
 
+#include "proto/support/channel.h"
 #include "proto/support/crc32.h"
 #include "proto/support/grpc_status.h"
-#include "worker/session/channel.h"
 
 namespace espalier {
 

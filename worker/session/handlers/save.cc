@@ -1,8 +1,8 @@
 #include "worker/checkpoint/save.h"
 
+#include "proto/support/checks.h"
 #include "proto/support/fault_point.h"
 #include "proto/support/status_macros.h"
-#include "worker/session/checks.h"
 #include "worker/session/handlers/handlers.h"
 #include "worker/session/handlers/pages.h"
 

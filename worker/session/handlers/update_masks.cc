@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/checks.h"
 #include "proto/support/errors.h"
 #include "proto/support/fault_point.h"
 #include "proto/support/log.h"
@@ -9,7 +10,6 @@
 #include "worker/mask/digest.h"
 #include "worker/mask/kernels.h"
 #include "worker/select/select.h"
-#include "worker/session/checks.h"
 #include "worker/session/handlers/handlers.h"
 #include "worker/session/handlers/pages.h"
 #include "worker/session/handlers/update_inputs.h"

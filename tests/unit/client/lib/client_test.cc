@@ -54,16 +54,6 @@ class SilentPort {
   int port_ = 0;
 };
 
-TEST(Address, IsHostAndPort) {
-  EXPECT_OK(CheckAddress("127.0.0.1:4770"));
-  EXPECT_OK(CheckAddress("[::1]:4770"));
-  EXPECT_OK(CheckAddress("coordinator.example:1"));
-  EXPECT_OK(CheckAddress("unix:/run/espalier.sock"));
-  for (const char* bad : {"", "4770", "host", "host:", ":4770", "host:0", "host:99999", "::1:4770", "host:port"}) {
-    EXPECT_THAT(CheckAddress(bad), HasReason(v1::ERROR_REASON_REQUEST_INVALID, HasSubstr("host:port"))) << bad;
-  }
-}
-
 TEST(Client, NamesAnAddressThatRefuses) {  // known-bugs 64
   const SilentPort port;                   // bound and not listening: connections are refused
   const absl::Time start = absl::Now();

@@ -45,6 +45,19 @@ TEST(ErrorsTest, TravelsThroughMessages) {
   EXPECT_TRUE(FromProto(ToProto(absl::OkStatus())).ok());
 }
 
+TEST(ErrorsTest, TravelsThroughALog) {
+  const absl::Status status = MakeError(v1::ERROR_REASON_CANNOT_BIND, "cannot listen: in use", {{"address", "a:1"}});
+  const std::string line = ErrorLine("espalier-worker", status);
+  EXPECT_EQ(line, "espalier-worker: CANNOT_BIND: cannot listen: in use");
+  const std::optional<absl::Status> read = FromErrorLine("espalier-worker", line);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_THAT(*read, HasReason(v1::ERROR_REASON_CANNOT_BIND, "cannot listen: in use"));
+  for (const char* other : {"", "espalier-worker: ", "espalier-worker: CANNOT_BIND", "espalier-worker: NO_REASON: text",
+                            "espalier-coordinator: CANNOT_BIND: text", "2026-01-01 info worker starting"}) {
+    EXPECT_EQ(FromErrorLine("espalier-worker", other), std::nullopt) << other;
+  }
+}
+
 TEST(ErrorsTest, TextThatIsNotUtf8StillTravels) {
   const std::string text = "caf\xc3\xa9 \xff \xed\xa0\x80";
   const absl::Status status = MakeError(v1::ERROR_REASON_CHECKPOINT_INVALID, text, {{"file", text}});

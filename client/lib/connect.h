@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,14 +10,6 @@
 namespace espalier {
 
 // All functions are thread-safe.
-
-// host:port, [v6]:port or unix:path. REQUEST_INVALID (field: coordinator) otherwise: gRPC itself takes a port-less name for
-// port 443 and then waits.
-absl::Status CheckAddress(absl::string_view address);
-
-// A channel of its own connections that never goes through a proxy, whatever the environment says: a coordinator is on the
-// same machine or network. Dead peers are found by keepalive within 20 s, also while a stream is silent.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 
 // How long to wait for a connection. Refused connections are tried again, so that a quick restart goes unnoticed, but not
 // for as long as silent ones.
