@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,7 @@ void AddModelOption(CLI::App& command, std::string& model) {
 void AddMaxShardOption(CLI::App& command, uint64_t& bytes) {
   command.add_option("--max-shard-size", bytes, "Largest file of the output, e.g. 500MB or 4GiB [5GB]")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true).description(""))
+      ->check(CLI::Range(uint64_t{0}, uint64_t{std::numeric_limits<int64_t>::max()}).description(""))
       ->type_name("SIZE");
 }
 

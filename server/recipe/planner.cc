@@ -275,9 +275,9 @@ absl::StatusOr<v1::Plan> MakePlan(absl::Span<const v1::RecipeText> recipes, cons
   ESPALIER_RETURN_IF_ERROR(problems.ToStatus());
   v1::Plan plan = Planner(parsed, recipes, index, options, problems).Run();
   ESPALIER_RETURN_IF_ERROR(problems.ToStatus());
-  uint32_t crc = 0;
-  for (const v1::RecipeText& text : recipes) crc = Crc32(crc, text.recipe().data(), text.recipe().size());
-  plan.set_recipe_crc32(crc);
+  std::vector<std::string> texts;
+  for (const v1::RecipeText& text : recipes) texts.push_back(text.recipe());
+  plan.set_recipe_crc32(Crc32OfTexts(texts));
   for (const v1::RecipeText& text : recipes.subspan(1)) *plan.add_then() = text;
   return plan;
 }

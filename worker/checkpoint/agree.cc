@@ -32,7 +32,7 @@ absl::Status AgreeOn(const absl::Status& mine, Collective& collective, const Col
     return MakeError(v1::ERROR_REASON_INVARIANT, "the error of another rank cannot be read",
                      {{"what", "status does not parse"}, {"where", "AgreeOn"}});
   }
-  return Annotate(FromProto(status), absl::StrCat("rank ", first, ": "), {{"rank", absl::StrCat(first)}});
+  return Annotate(FromProto(status), "", {{"rank", absl::StrCat(first)}});
 }
 
 }  // namespace espalier

@@ -6,7 +6,7 @@
 namespace espalier {
 
 // Entered by all ranks, each with how its own part went. OK when all are; else every rank gets the error of the lowest
-// rank that failed, naming it, so that nobody goes on alone or stays behind in a collective.
+// rank that failed, with its number as metadata `rank`, so that nobody goes on alone or stays behind in a collective.
 absl::Status AgreeOn(const absl::Status& mine, Collective& collective, const CollectiveTag& tag);
 
 }  // namespace espalier

@@ -51,13 +51,27 @@ absl::Status CheckExisting(const std::string& path, bool overwrite) {
   return absl::OkStatus();
 }
 
+// Whether replacing `directory` would take `model` away: it is the model's directory, or one that the model lies in.
+bool Holds(const std::string& directory, absl::string_view model) {
+  std::error_code error;
+  for (fs::path at = fs::canonical(std::string(model), error); !error; at = at.parent_path()) {
+    if (fs::equivalent(at, directory, error)) return true;
+    if (!at.has_relative_path()) return false;
+  }
+  return false;
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> CheckOutput(absl::string_view path, bool overwrite, const PathRoots& roots) {
+absl::StatusOr<std::string> CheckOutput(absl::string_view path, bool overwrite, const PathRoots& roots,
+                                        absl::string_view model) {
   ESPALIER_ASSIGN_OR_RETURN(const std::string resolved, roots.Resolve(path));
   MendReplaced(resolved);
   struct stat info = {};
   if (lstat(resolved.c_str(), &info) == 0) {
+    if (overwrite && !model.empty() && Holds(resolved, model)) {
+      return OutputExists(resolved, "holds the model that is pruned and is not overwritten; choose another directory");
+    }
     ESPALIER_RETURN_IF_ERROR(CheckExisting(resolved, overwrite));
   } else if (errno == EACCES) {
     return StorageUnwritable(resolved, "cannot be examined", errno);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,6 +21,15 @@ inline absl::Status CheckpointInvalid(absl::string_view file, absl::string_view 
   Metadata metadata = {{"file", brief(file)}, {"what", std::string(what)}};
   if (!tensor.empty()) metadata["tensor"] = brief(tensor);
   return MakeError(v1::ERROR_REASON_CHECKPOINT_INVALID, absl::StrCat(brief(file), ": ", where, what), metadata);
+}
+
+// LIMIT_EXCEEDED where `number` says that no further file can be opened, else OK.
+inline absl::Status TooManyOpenFiles(absl::string_view file, int number) {
+  if (number != EMFILE && number != ENFILE) return absl::OkStatus();
+  return MakeError(v1::ERROR_REASON_LIMIT_EXCEEDED,
+                   absl::StrCat(file, ": cannot be opened: ", std::strerror(number),
+                                "; raise `ulimit -Hn`, or save with fewer, larger files (--max-shard-size)"),
+                   {{"limit", "open files"}, {"value", std::string(file)}});
 }
 
 }  // namespace espalier

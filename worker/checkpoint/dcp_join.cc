@@ -18,6 +18,9 @@
 namespace espalier {
 namespace {
 
+// Pieces of one tensor: far more than a job has ranks, few enough that each is compared with its neighbours at once.
+constexpr size_t kMaxPieces = size_t{1} << 14;
+
 std::string Dimensions(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
@@ -35,8 +38,10 @@ class Joiner {
       : headers_(headers), files_(files), directory_(directory) {}
 
   absl::StatusOr<DcpModel> Join() {
-    ESPALIER_RETURN_IF_ERROR(CheckNumber());
+    for (const SafetensorsHeader& header : headers_) say_number_ += header.metadata.count(kWeightFilesKey);
+    model_.complete = say_number_ != 0;
     ESPALIER_RETURN_IF_ERROR(CheckNames());
+    ESPALIER_RETURN_IF_ERROR(CheckNumber());
     for (size_t i = 0; i < headers_.size(); ++i) ESPALIER_RETURN_IF_ERROR(Collect(i));
     for (auto& [name, tensor] : tensors_) {
       ESPALIER_RETURN_IF_ERROR(Tile(tensor));
@@ -48,24 +53,22 @@ class Joiner {
  private:
   // Every file says how many there are, or none does.
   absl::Status CheckNumber() {
-    size_t say = 0;
     for (size_t i = 0; i < headers_.size(); ++i) {
       const auto text = headers_[i].metadata.find(kWeightFilesKey);
       if (text == headers_[i].metadata.end()) continue;
-      ++say;
       uint64_t number = 0;
       if (absl::SimpleAtoi(text->second, &number) && number == headers_.size()) continue;
-      return CheckpointInvalid(files_[i], "",
-                               absl::StrCat("is one of ", text->second.substr(0, 40), " weight files (",
-                                            kWeightFilesKey, "); there are ", headers_.size()));
+      return CheckpointInvalid(
+          directory_, "",
+          absl::StrCat("has ", headers_.size(), " weight files; ", files_[i], " is one of ", text->second.substr(0, 40),
+                       missing_.empty() ? "; fetch those that are missing, remove those of another save" : missing_));
     }
-    if (say != 0 && say != headers_.size()) {
+    if (say_number_ != 0 && say_number_ != headers_.size()) {
       return CheckpointInvalid(directory_, "",
-                               absl::StrCat(headers_.size() - say, " of its ", headers_.size(),
+                               absl::StrCat(headers_.size() - say_number_, " of its ", headers_.size(),
                                             " weight files do not say how many there are, the others do: they are not "
                                             "of one save"));
     }
-    model_.complete = say != 0;
     return absl::OkStatus();
   }
 
@@ -131,6 +134,12 @@ class Joiner {
         tensor.shape[d] = std::max(tensor.shape[d], piece.origin[d] + piece.shape[d]);
       }
       tensor.pieces.push_back(std::move(piece));
+      if (tensor.pieces.size() > kMaxPieces) {
+        return MakeError(v1::ERROR_REASON_LIMIT_EXCEEDED,
+                         absl::StrCat(files_[file], ": tensor \"", tensor.name.substr(0, 300), "\": is in more than ",
+                                      kMaxPieces, " pieces; consolidate the checkpoint first"),
+                         {{"limit", absl::StrCat(kMaxPieces)}, {"value", "pieces of a tensor"}});
+      }
     }
     return absl::OkStatus();
   }
@@ -209,7 +218,8 @@ class Joiner {
   const absl::string_view directory_;
   DcpModel model_;
   std::map<std::string, SourceTensor> tensors_;
-  std::string missing_;  // for errors
+  size_t say_number_ = 0;  // files
+  std::string missing_;    // for errors
 };
 
 }  // namespace

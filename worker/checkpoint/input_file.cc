@@ -16,7 +16,11 @@ namespace espalier {
 absl::StatusOr<std::shared_ptr<const InputFile>> InputFile::Open(const std::string& path, std::string name) {
   // O_NONBLOCK: a pipe in the place of a file must not make us wait for its writer.
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.ok()) return CheckpointInvalid(name, "", absl::StrCat("cannot be opened: ", std::strerror(errno)));
+  if (!fd.ok()) {
+    const int number = errno;
+    ESPALIER_RETURN_IF_ERROR(TooManyOpenFiles(name, number));
+    return CheckpointInvalid(name, "", absl::StrCat("cannot be opened: ", std::strerror(number)));
+  }
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) {
     return CheckpointInvalid(name, "", absl::StrCat("cannot be examined: ", std::strerror(errno)));

@@ -2,6 +2,9 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -16,7 +19,11 @@
 namespace espalier {
 namespace {
 
+namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
+
+// 2^53: no file of a checkpoint is larger, and the sizes of all of them add up.
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 53;
 
 // Texts of people may hold anything; what is not UTF-8 is replaced.
 std::string Dump(const OrderedJson& json) {
@@ -75,16 +82,19 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, absl::string_view
     return CheckpointInvalid(file, "", absl::StrCat("is not of the format ", kManifestFormat));
   }
   Manifest manifest;
-  manifest.recipe = json["recipe"].get<std::string>();
+  manifest.recipes.push_back(json["recipe"].get<std::string>());
   if (!absl::SimpleAtoi(json["mask_digest"].get<std::string>(), &manifest.mask_digest)) return bad("mask_digest");
   const auto crc = json["plan"].find("recipe_crc32");
-  if (crc == json["plan"].end() || !crc->is_number_unsigned()) return bad("plan.recipe_crc32");
+  if (crc == json["plan"].end() || !crc->is_number_unsigned() ||
+      crc->get<uint64_t>() > std::numeric_limits<uint32_t>::max()) {
+    return bad("plan.recipe_crc32");
+  }
   manifest.recipe_crc32 = crc->get<uint32_t>();
   if (const auto then = json["plan"].find("then"); then != json["plan"].end()) {
     if (!then->is_array()) return bad("plan.then");
     for (const nlohmann::json& each : *then) {
       if (!each.is_object() || !each.contains("recipe") || !each["recipe"].is_string()) return bad("plan.then");
-      manifest.then.push_back(each["recipe"].get<std::string>());
+      manifest.recipes.push_back(each["recipe"].get<std::string>());
     }
   }
   auto report = ReportFromJson(json["report"].dump());
@@ -97,6 +107,10 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, absl::string_view
         !absl::SimpleHexAtoi(value["crc32"].get<std::string>(), &record.crc32)) {
       return bad(absl::StrCat("files: ", name));
     }
+    // Verified are files of this directory, and sizes that add up.
+    const fs::path path(name);
+    const bool inside = path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end();
+    if (!inside || value["size"].get<uint64_t>() > kMaxFileBytes) return bad(absl::StrCat("files: ", name));
     record.size = value["size"].get<int64_t>();
     manifest.files.emplace(name, record);
   }

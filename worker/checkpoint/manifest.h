@@ -29,9 +29,8 @@ struct FileRecord {
 //   files        name inside the directory -> {"size", "crc32": 8 hexadecimal digits}, every file but this one
 //   provenance   all that may differ between equal runs
 struct Manifest {
-  std::string recipe;
-  std::vector<std::string> then;  // the recipes after it, of the plan
-  uint32_t recipe_crc32 = 0;      // of the plan
+  std::vector<std::string> recipes;  // the one submitted, and those after it in a chain
+  uint32_t recipe_crc32 = 0;         // of the plan
   Report report;
   uint64_t mask_digest = 0;
   std::map<std::string, FileRecord> files;

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "proto/support/status_macros.h"
+#include "worker/checkpoint/checkpoint_error.h"
 #include "worker/checkpoint/parallel.h"
 #include "worker/checkpoint/storage_error.h"
 
@@ -20,14 +21,22 @@ constexpr int kSyncThreads = 16;
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path, int64_t size) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd.ok()) return StorageUnwritable(path, "cannot be created", errno);
+  if (!fd.ok()) {
+    const int number = errno;
+    ESPALIER_RETURN_IF_ERROR(TooManyOpenFiles(path, number));
+    return StorageUnwritable(path, "cannot be created", number);
+  }
   if (size > 0 && ftruncate(fd.get(), size) != 0) return StorageUnwritable(path, "cannot be given its size", errno);
   return OutputFile(std::move(fd), path);
 }
 
 absl::StatusOr<OutputFile> OutputFile::Open(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!fd.ok()) return StorageUnwritable(path, "cannot be opened for writing", errno);
+  if (!fd.ok()) {
+    const int number = errno;
+    ESPALIER_RETURN_IF_ERROR(TooManyOpenFiles(path, number));
+    return StorageUnwritable(path, "cannot be opened for writing", number);
+  }
   return OutputFile(std::move(fd), path);
 }
 

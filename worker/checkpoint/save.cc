@@ -42,7 +42,10 @@ void AddChecksum(const std::string& file, int64_t length, uint32_t crc, v1::Save
   result.set_bytes_written(result.bytes_written() + length);
 }
 
-absl::Status CheckSpace(const std::string& folder, int64_t needed) {
+// Of the disk on which the folder is, or will be.
+absl::Status CheckSpace(std::string folder, int64_t needed) {
+  std::error_code error;
+  while (!fs::exists(folder, error) && fs::path(folder).has_relative_path()) folder = fs::path(folder).parent_path();
   struct statvfs info = {};
   if (statvfs(folder.c_str(), &info) != 0) return StorageUnwritable(folder, "cannot be asked for its space", errno);
   const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
@@ -58,8 +61,8 @@ absl::Status CreateWithHeader(const std::string& directory, const PlannedFile& f
   return absl::OkStatus();
 }
 
-absl::Status CopyFile(const InputFile& from, const std::string& directory, v1::SaveShardsResult& result,
-                      std::vector<OutputFile>& written) {
+absl::Status CopyFile(const InputFile& from, const std::string& directory, const std::function<absl::Status()>& check,
+                      v1::SaveShardsResult& result, std::vector<OutputFile>& written) {
   const std::string name = fs::path(from.name()).filename().string();
   ESPALIER_ASSIGN_OR_RETURN(OutputFile out, OutputFile::Create(absl::StrCat(directory, "/", name), 0));
   std::vector<std::byte> buffer(kCopyBytes);
@@ -67,6 +70,7 @@ absl::Status CopyFile(const InputFile& from, const std::string& directory, v1::S
   for (int64_t at = 0; at < from.size(); at += static_cast<int64_t>(kCopyBytes)) {
     const auto size = static_cast<size_t>(std::min<int64_t>(from.size() - at, kCopyBytes));
     const absl::Span<std::byte> part = absl::MakeSpan(buffer).first(size);
+    ESPALIER_RETURN_IF_ERROR(check());
     ESPALIER_RETURN_IF_ERROR(from.ReadAt(at, part));
     ESPALIER_RETURN_IF_ERROR(out.WriteAt(at, part));
     crc = Crc32(crc, part.data(), part.size());
@@ -88,14 +92,16 @@ absl::Status WriteIndex(const std::string& index, const std::string& directory, 
 // What rank 0 makes alone, before the ranks write: files of full size with their headers, the index, other files. Those
 // that are finished, and not synced, are added to `written`.
 absl::Status Prepare(const std::string& directory, const SaveLayout& layout, const Checkpoint& source,
-                     v1::SaveShardsResult& result, std::vector<OutputFile>& written) {
+                     const std::function<absl::Status()>& check, v1::SaveShardsResult& result,
+                     std::vector<OutputFile>& written) {
   for (const PlannedFile& file : layout.weights) ESPALIER_RETURN_IF_ERROR(CreateWithHeader(directory, file, result));
   std::error_code error;
   const std::string folder = absl::StrCat(directory, "/", kEspalierFolder);
   if (!fs::create_directory(folder, error)) return StorageUnwritable(folder, "cannot be created", error.value());
   if (layout.masks) ESPALIER_RETURN_IF_ERROR(CreateWithHeader(directory, *layout.masks, result));
   if (!layout.index.empty()) ESPALIER_RETURN_IF_ERROR(WriteIndex(layout.index, directory, result, written));
-  for (const auto& file : source.other_files()) ESPALIER_RETURN_IF_ERROR(CopyFile(*file, directory, result, written));
+  for (const auto& file : source.other_files())
+    ESPALIER_RETURN_IF_ERROR(CopyFile(*file, directory, check, result, written));
   return absl::OkStatus();
 }
 
@@ -173,15 +179,15 @@ absl::StatusOr<v1::SaveShardsResult> CheckpointSaver::SaveShards(const SaveReque
       if (resolved.ok()) directory = TemporaryPath(*resolved, request.token);
       return absl::OkStatus();
     }
-    ESPALIER_ASSIGN_OR_RETURN(pending->target, CheckOutput(request.path, request.overwrite, roots_));
+    ESPALIER_ASSIGN_OR_RETURN(pending->target, CheckOutput(request.path, request.overwrite, roots_, source.path()));
     const std::string folder = fs::path(pending->target).parent_path().string();
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) return StorageUnwritable(folder, "cannot be created", error.value());
     SweepTemporaries(pending->target);
     int64_t bytes = layout.total_bytes;
     for (const auto& file : source.other_files()) bytes += file->size();
     ESPALIER_RETURN_IF_ERROR(CheckSpace(folder, bytes));
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return StorageUnwritable(folder, "cannot be created", error.value());
     ESPALIER_ASSIGN_OR_RETURN(pending->directory, TempDirectory::Create(pending->target, request.token));
     directory = pending->directory->path();
     return absl::OkStatus();
@@ -191,7 +197,7 @@ absl::StatusOr<v1::SaveShardsResult> CheckpointSaver::SaveShards(const SaveReque
 
   v1::SaveShardsResult result;
   std::vector<OutputFile> written;  // not synced yet
-  absl::Status mine = root ? Prepare(directory, layout, source, result, written) : absl::OkStatus();
+  absl::Status mine = root ? Prepare(directory, layout, source, check, result, written) : absl::OkStatus();
   ESPALIER_RETURN_IF_ERROR(AgreeOn(mine, collective, tag));
   ESPALIER_ASSIGN_OR_RETURN(const bool shared,
                             IsShared(directory, root ? pending->directory->nonce() : "", collective, tag));

@@ -38,10 +38,12 @@ struct SaveRequest {
   ByteProgress progress = [](int64_t, int64_t) {};
 };
 
-// May a checkpoint be written to `path`? Asked before any work: OUTPUT_EXISTS (a directory, and no `overwrite`; or with
-// `overwrite` something that does not look like a checkpoint), STORAGE_UNWRITABLE (the nearest existing folder is not
+// May a checkpoint of the model at `model` (may be empty) be written to `path`? Asked before any work: OUTPUT_EXISTS (a
+// directory, and no `overwrite`; or with `overwrite` something that does not look like a checkpoint, or that the model
+// lies in: the only copy of a dense model is not to go by a slip), STORAGE_UNWRITABLE (the nearest existing folder is not
 // one, or not writable; a mount point), PATH_NOT_ALLOWED. Answers the resolved path.
-absl::StatusOr<std::string> CheckOutput(absl::string_view path, bool overwrite, const PathRoots& roots);
+absl::StatusOr<std::string> CheckOutput(absl::string_view path, bool overwrite, const PathRoots& roots,
+                                        absl::string_view model);
 
 // Writes checkpoints, all ranks at once. One per process: it holds the locks of saves that are neither published nor
 // discarded; discards them when it goes. Not thread-safe: the executor alone uses it.

@@ -18,6 +18,7 @@
 #include "proto/support/log.h"
 #include "proto/support/status_macros.h"
 #include "proto/support/uuid.h"
+#include "worker/checkpoint/checkpoint_error.h"
 #include "worker/checkpoint/output_file.h"
 #include "worker/checkpoint/replace.h"
 #include "worker/checkpoint/storage_error.h"
@@ -30,13 +31,15 @@ namespace fs = std::filesystem;
 // A lock file can be swept between its creation and its locking; whoever loses that race starts over.
 constexpr int kAttempts = 8;
 
-// Holds the lock of the directory, or not ok() where somebody else does or the directory went away meanwhile.
+// Holds the lock of the directory, or not ok() with errno: EWOULDBLOCK where somebody else does, ENOENT where the
+// directory went away meanwhile.
 UniqueFd TryLock(const std::string& directory) {
   UniqueFd fd(open(absl::StrCat(directory, "/", kLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!fd.ok() || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
   struct stat info = {};
-  if (fstat(fd.get(), &info) != 0 || info.st_nlink == 0) return {};
-  return fd;
+  if (fstat(fd.get(), &info) == 0 && info.st_nlink > 0) return fd;
+  errno = ENOENT;
+  return {};
 }
 
 void RemoveTree(const std::string& path) {
@@ -59,11 +62,16 @@ absl::StatusOr<std::unique_ptr<TempDirectory>> TempDirectory::Create(const std::
                                                                      absl::string_view token) {
   const std::string path = TemporaryPath(target, token);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
-      return StorageUnwritable(path, "cannot be created", errno);
-    }
+    const bool made = mkdir(path.c_str(), 0777) == 0;
+    if (!made && errno != EEXIST) return StorageUnwritable(path, "cannot be created", errno);
     UniqueFd lock = TryLock(path);
-    if (!lock.ok()) continue;
+    if (!lock.ok() && (errno == EWOULDBLOCK || errno == ENOENT)) continue;
+    if (!lock.ok()) {
+      const int number = errno;
+      if (made) rmdir(path.c_str());
+      ESPALIER_RETURN_IF_ERROR(TooManyOpenFiles(path, number));
+      return StorageUnwritable(absl::StrCat(path, "/", kLockName), "cannot be created", number);
+    }
     const std::string nonce = NewUuid();
     std::unique_ptr<TempDirectory> out(new TempDirectory(path, nonce, std::move(lock)));
     // Somebody's leftover of the same name: nothing of it may stay.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "proto/support/crc32.h"
 #include "proto/support/errors.h"
 #include "proto/support/mutex.h"
@@ -20,6 +21,7 @@
 #include "worker/checkpoint/parallel.h"
 #include "worker/mask/digest.h"
 #include "worker/report/report.h"
+#include "worker/select/groups.h"
 #include "worker/shard/dtype.h"
 #include "worker/shard/shard_range.h"
 
@@ -34,42 +36,46 @@ class Verifier {
   Verifier(std::string directory, const PathRoots& roots, Manifest manifest)
       : directory_(std::move(directory)), roots_(roots), manifest_(std::move(manifest)) {}
 
-  VerifyResult Run(const ByteProgress& progress) {
-    uint32_t crc = Crc32(0, manifest_.recipe.data(), manifest_.recipe.size());
-    for (const std::string& recipe : manifest_.then) crc = Crc32(crc, recipe.data(), recipe.size());
-    if (crc != manifest_.recipe_crc32) {
+  // An error means that nothing is known, e.g. for want of open files.
+  absl::StatusOr<VerifyResult> Run(const ByteProgress& progress) {
+    if (Crc32OfTexts(manifest_.recipes) != manifest_.recipe_crc32) {
       Differ(kManifestName, "the recipe is not the one that the plan was made of");
     }
-    CheckFiles();
+    ESPALIER_RETURN_IF_ERROR(CheckFiles());
     CheckStrays();
-    CheckTensors(progress);
+    ESPALIER_RETURN_IF_ERROR(CheckTensors(progress));
     return std::move(result_);
   }
 
  private:
-  void Differ(std::string file, std::string what) { result_.differences.push_back({std::move(file), std::move(what)}); }
+  // Errors begin with their file, which a difference has beside it.
+  void Differ(std::string file, absl::string_view what) {
+    absl::ConsumePrefix(&what, absl::StrCat(file, ": "));
+    result_.differences.push_back({std::move(file), std::string(what)});
+  }
 
-  void CheckFiles() {
+  absl::Status CheckFiles() {
     std::vector<std::pair<std::string, FileRecord>> files(manifest_.files.begin(), manifest_.files.end());
     std::vector<std::string> found(files.size());
-    const auto check = [&](size_t i) {
-      found[i] = CheckFile(files[i].first, files[i].second);
+    const auto check = [&](size_t i) -> absl::Status {
+      ESPALIER_ASSIGN_OR_RETURN(found[i], CheckFile(files[i].first, files[i].second));
       return absl::OkStatus();
     };
-    // Never fails: what is wrong with a file is what we are here to tell.
-    if (!RunParallel(files.size(), ReadingThreads(), check).ok()) return;
+    ESPALIER_RETURN_IF_ERROR(RunParallel(files.size(), ReadingThreads(), check));
     for (size_t i = 0; i < files.size(); ++i) {
       ++result_.files;
       result_.bytes += files[i].second.size;
       if (!found[i].empty()) Differ(files[i].first, std::move(found[i]));
     }
+    return absl::OkStatus();
   }
 
   // What is wrong with a file, empty when nothing is.
-  std::string CheckFile(const std::string& name, const FileRecord& record) const {
+  absl::StatusOr<std::string> CheckFile(const std::string& name, const FileRecord& record) const {
     const auto path = roots_.Resolve(absl::StrCat(directory_, "/", name));
     if (!path.ok()) return std::string(path.status().message());
     const auto file = InputFile::Open(*path, name);
+    if (ReasonOf(file.status()) == v1::ERROR_REASON_LIMIT_EXCEEDED) return file.status();
     if (!file.ok()) return std::string(file.status().message());
     if ((*file)->size() != record.size) {
       return absl::StrCat("has ", (*file)->size(), " bytes; ", record.size, " were written");
@@ -81,22 +87,23 @@ class Verifier {
       if (const absl::Status read = (*file)->ReadAt(at, part); !read.ok()) return std::string(read.message());
       crc = Crc32(crc, part.data(), part.size());
     }
-    if (crc == record.crc32) return "";
+    if (crc == record.crc32) return std::string();
     return absl::StrFormat("has the checksum %08x; %08x was written", crc, record.crc32);
   }
 
-  // A weight file that we did not write would be loaded by tools that take all there are.
+  // What we did not write: tools load all weight files that there are, and read a config.json that is new.
   void CheckStrays() {
     std::error_code error;
     for (fs::directory_iterator it(directory_, error), end; !error && it != end; it.increment(error)) {
       const std::string name = it->path().filename().string();
-      if (absl::EndsWith(name, ".safetensors") && manifest_.files.count(name) == 0) {
+      const bool counts = absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".json");
+      if (counts && manifest_.files.count(name) == 0) {
         Differ(name, "was not written with this checkpoint");
       }
     }
   }
 
-  void CheckTensors(const ByteProgress& progress) {
+  absl::Status CheckTensors(const ByteProgress& progress) {
     const auto opened = Checkpoint::Open(directory_, {.roots = roots_});
     if (!opened.ok()) return DifferBy(opened.status());
     const auto counted = CountAll(*opened, progress);
@@ -121,6 +128,10 @@ class Verifier {
         continue;
       }
       CheckRow(file, parameter, counts, *row->second);
+      if (row->second->structure().m() > 0) {
+        const absl::Status read = CheckStructure(file, *opened, i, row->second->structure());
+        if (!read.ok()) return DifferBy(read);
+      }
       rows.erase(row);
     }
     for (const auto& [name, row] : rows)
@@ -130,6 +141,25 @@ class Verifier {
              absl::StrCat("the masks have the digest ", digest, "; ", manifest_.mask_digest, " was written"));
     }
     CheckSummary();
+    return absl::OkStatus();
+  }
+
+  // N:M as reported, in the mask that is stored.
+  absl::Status CheckStructure(const std::string& file, const Checkpoint& checkpoint, size_t i,
+                              const v1::MaskStructure& structure) {
+    const v1::Parameter& parameter = checkpoint.description().parameters(static_cast<int>(i));
+    const ShardRange all = {0, NumElements(parameter.shape())};
+    int64_t crowded = -1;  // no such groups at all
+    if (const auto layout = GroupLayoutOf(parameter, structure); layout.ok() && parameter.has_stored_mask()) {
+      ESPALIER_ASSIGN_OR_RETURN(const Bitmask mask, ReadStoredMask(checkpoint, i, all));
+      crowded = CrowdedGroups(*layout, mask, all);
+    }
+    if (crowded != 0) {
+      Differ(file, absl::StrCat("tensor \"", parameter.name(), "\" is reported as ", structure.n(), ":", structure.m(),
+                                crowded < 0 ? ", which it cannot be"
+                                            : absl::StrCat("; ", crowded, " groups keep more weights")));
+    }
+    return absl::OkStatus();
   }
 
   void CheckRow(const std::string& file, const v1::Parameter& parameter, const FileCounts& counts,
@@ -158,9 +188,13 @@ class Verifier {
   }
 
   std::string Short(const std::string& name) const { return fs::path(name).filename().string(); }
-  void DifferBy(const absl::Status& status) {
+  absl::Status DifferBy(const absl::Status& status) {
+    if (ReasonOf(status) == v1::ERROR_REASON_LIMIT_EXCEEDED) return status;
     const std::string file = MetadataOf(status, "file");
-    Differ(file.empty() ? directory_ : Short(file), std::string(status.message()));
+    absl::string_view what = status.message();
+    absl::ConsumePrefix(&what, absl::StrCat(file, ": "));
+    Differ(file.empty() ? directory_ : Short(file), what);
+    return absl::OkStatus();
   }
 
   const std::string directory_;

@@ -23,9 +23,10 @@ struct VerifyResult {
   int64_t parameters = 0;
 };
 
-// Checks an output of ours against its own manifest: every file is there with its size and checksum and no weight file
-// is there besides; the report and the masks agree with the bytes, no non-zero weight lies under a mask, and the digest
-// of the masks is the one recorded. CHECKPOINT_INVALID when the directory has no readable manifest; PATH_NOT_ALLOWED.
+// Checks an output of ours against its own manifest: every file is there with its size and checksum and no weight or
+// JSON file is there besides; the report and the masks agree with the bytes, no non-zero weight lies under a mask, and the digest
+// of the masks is the one recorded. CHECKPOINT_INVALID when the directory has no readable manifest; PATH_NOT_ALLOWED;
+// LIMIT_EXCEEDED when too many files are open. The manifest itself is not signed: it is taken as written.
 absl::StatusOr<VerifyResult> VerifyDirectory(const std::string& path, const PathRoots& roots = {},
                                              const ByteProgress& progress = {});
 

@@ -104,6 +104,19 @@ absl::StatusOr<GroupLayout> GroupLayoutOf(const v1::Parameter& parameter, const 
   return layout;
 }
 
+int64_t CrowdedGroups(const GroupLayout& layout, const Bitmask& mask, ShardRange range) {
+  const int64_t block = layout.block();
+  int64_t crowded = 0;
+  for (int64_t at = (block - range.begin % block) % block; at + block <= range.size(); at += block) {
+    for (int64_t group = 0; group < layout.stride; ++group) {
+      int64_t kept = 0;
+      for (int64_t i = 0; i < layout.m; ++i) kept += mask.Keeps(at + group + i * layout.stride) ? 1 : 0;
+      crowded += kept > layout.n ? 1 : 0;
+    }
+  }
+  return crowded;
+}
+
 uint64_t GroupKey(const Magnitudes& values, const Bitmask* first, int64_t i) {
   if (first != nullptr && !first->Keeps(i)) return 0;
   return WithReader(values, [&](auto reader) -> uint64_t {

@@ -28,6 +28,9 @@ struct GroupLayout {
 // TARGET_UNPRUNABLE, naming the parameter: its input dimension is unknown, or is not a multiple of M.
 absl::StatusOr<GroupLayout> GroupLayoutOf(const v1::Parameter& parameter, const v1::MaskStructure& structure);
 
+// Groups in whole blocks of `range`, which the mask covers, that keep more than N.
+int64_t CrowdedGroups(const GroupLayout& layout, const Bitmask& mask, ShardRange range);
+
 // The order inside a group as integers: 0 for elements of `first`, else the image + 1.
 uint64_t GroupKey(const Magnitudes& values, const Bitmask* first, int64_t i);
 

@@ -10,7 +10,7 @@ absl::Status InspectModel(const PathRoots& roots, const CommandContext& context,
   const v1::InspectModel& op = context.command.inspect_model();
   // The output first: it costs least.
   if (!op.output_path().empty()) {
-    ESPALIER_RETURN_IF_ERROR(CheckOutput(op.output_path(), op.overwrite(), roots).status());
+    ESPALIER_RETURN_IF_ERROR(CheckOutput(op.output_path(), op.overwrite(), roots, op.path()).status());
   }
   CheckpointOptions options;
   options.ignore_stored_masks = op.ignore_stored_masks();

@@ -7,28 +7,48 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/errors.h"
 #include "proto/support/status_macros.h"
+#include "worker/checkpoint/checkpoint_error.h"
 #include "worker/checkpoint/input_file.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/mask_file.h"
 #include "worker/mask/digest.h"
+#include "worker/select/groups.h"
 #include "worker/session/handlers/handlers.h"
 
 namespace espalier {
 namespace {
 
-// What the manifest beside stored masks says of them and their bits do not: N:M. Masks may come without one.
-absl::Status LabelMasks(const Checkpoint& checkpoint, const PathRoots& roots, MaskTable& masks) {
+constexpr char kWhatToDo[] = "; remove the file, or start from the weights alone (--ignore-stored-masks)";
+
+// What the manifest beside stored masks says of them: N:M, which the groups of this rank's range must bear out. Masks may
+// come without one.
+absl::Status LabelMasks(const Checkpoint& checkpoint, const PathRoots& roots, const ShardTable& shards,
+                        MaskTable& masks) {
   const std::string path = absl::StrCat(checkpoint.directory(), "/", kManifestName);
   std::error_code error;
   if (masks.empty() || !std::filesystem::exists(path, error)) return absl::OkStatus();
   ESPALIER_ASSIGN_OR_RETURN(const std::string resolved, roots.Resolve(path));
   ESPALIER_ASSIGN_OR_RETURN(const auto file, InputFile::Open(resolved, path));
   ESPALIER_ASSIGN_OR_RETURN(const std::string text, file->ReadText(kMaxManifestBytes));
-  ESPALIER_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, path));
-  for (const v1::ParameterSparsity& row : manifest.report.rows) {
+  const absl::StatusOr<Manifest> manifest = ParseManifest(text, path);
+  if (!manifest.ok()) {
+    return MakeError(ReasonOf(manifest.status()), absl::StrCat(manifest.status().message(), kWhatToDo),
+                     {{"file", path}, {"what", MetadataOf(manifest.status(), "what")}});
+  }
+  for (const v1::ParameterSparsity& row : manifest->report.rows) {
     const auto mask = masks.find(row.name());
-    if (mask != masks.end()) mask->second.structure = row.structure();
+    const v1::MaskStructure& structure = row.structure();
+    if (mask == masks.end() || structure.m() == 0) continue;
+    ESPALIER_ASSIGN_OR_RETURN(const Shard shard, shards.Lookup(row.name()));
+    const auto layout = GroupLayoutOf(*shard.parameter, structure);
+    if (!layout.ok() || CrowdedGroups(*layout, *mask->second.bits, shard.range) != 0) {
+      return CheckpointInvalid(
+          path, row.name(),
+          absl::StrCat("is said to be ", structure.n(), ":", structure.m(), ", and its mask is not", kWhatToDo));
+    }
+    mask->second.structure = structure;
   }
   return absl::OkStatus();
 }
@@ -47,7 +67,7 @@ absl::Status LoadModel(WorkerState& state, const CommandContext& context, Comman
         context.progress("load", done, total, "bytes");
       }));
   ESPALIER_ASSIGN_OR_RETURN(MaskTable masks, LoadStoredMasks(checkpoint, shards));
-  ESPALIER_RETURN_IF_ERROR(LabelMasks(checkpoint, options.roots, masks));
+  ESPALIER_RETURN_IF_ERROR(LabelMasks(checkpoint, options.roots, shards, masks));
   std::map<std::string, uint64_t> digests;
   for (const auto& [name, mask] : masks) {
     ESPALIER_ASSIGN_OR_RETURN(const Shard shard, shards.Lookup(name));

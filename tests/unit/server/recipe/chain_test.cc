@@ -71,8 +71,7 @@ TEST(ChainTest, OneShotRecipesRunOneAfterAnother) {
   EXPECT_EQ(plan.stages(1).recipe(), 1);
   EXPECT_THAT(Updates(plan), ElementsAre("0@0=0.25", "1@0=0.5"));
   EXPECT_EQ(plan.pruned_parameters(), 1);
-  const std::string both = first + second;
-  EXPECT_EQ(plan.recipe_crc32(), Crc32(0, both.data(), both.size()));
+  EXPECT_EQ(plan.recipe_crc32(), Crc32OfTexts({first, second}));
   ASSERT_EQ(plan.then_size(), 1);
   EXPECT_EQ(plan.then(0).recipe(), second);
   EXPECT_EQ(plan.then(0).recipe_name(), "b.yaml");

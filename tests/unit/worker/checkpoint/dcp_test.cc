@@ -133,6 +133,19 @@ TEST_F(DcpTest, CopiesMustBeTheSame) {
   EXPECT_THAT(Open(), Refuses("shard-00002", "not the same there"));
 }
 
+TEST_F(DcpTest, ATensorInTooManyPiecesIsRefused) {
+  const RawTensor long_one = Bf16Weight("w", {(1 << 14) + 1, 1});
+  std::vector<RawTensor> pieces;
+  std::string info;
+  for (int64_t i = 0; i < long_one.shape[0]; ++i) {
+    pieces.push_back(RowsOf(long_one, i, i + 1).tensor);
+    pieces.back().name = absl::StrCat("w.", i);
+    absl::StrAppend(&info, i == 0 ? "{" : ",", "\"w.", i, R"(":{"saved_offsets":[)", i, R"(,0],"logical_fqn":"w"})");
+  }
+  WriteFile(dir_ / DcpName(1), DcpFile(pieces, info + "}"));
+  EXPECT_THAT(Open(), HasReason(v1::ERROR_REASON_LIMIT_EXCEEDED, HasSubstr("more than 16384 pieces")));
+}
+
 TEST_F(DcpTest, PiecesThatMakeNoTensorAreRefused) {
   Write({{RowsOf(w_, 0, 3)}, {RowsOf(w_, 4, 7)}});
   EXPECT_THAT(Open(), Refuses("\"w\"", "rows 3 to 3 are in no file"));
@@ -188,7 +201,7 @@ TEST_F(DcpTest, FilesThatSayTheirNumberAreComplete) {
                       absl::StrCat(R"("espalier.weight_files":")", number, "\"")));
   };
   write(1, RowsOf(w_, 0, 4), "2");
-  EXPECT_THAT(Open(), Refuses("shard-00001", "one of 2 weight files"));
+  EXPECT_THAT(Open(), Refuses("has 1 weight files", "shard-00001-model-00001-of-00001.safetensors is one of 2"));
   write(2, RowsOf(w_, 4, 7), "2");
   ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, Open());
   EXPECT_THAT(checkpoint.description().notes(), IsEmpty());

@@ -134,9 +134,7 @@ class SaveTest : public ::testing::Test {
     publish.set_recipe_name("half");
     v1::RecipeText& then = *publish.mutable_plan()->add_then();
     then.set_recipe("then_stage: {}\n");
-    uint32_t crc = Crc32(0, publish.recipe().data(), publish.recipe().size());
-    crc = Crc32(crc, then.recipe().data(), then.recipe().size());
-    publish.mutable_plan()->set_recipe_crc32(crc);
+    publish.mutable_plan()->set_recipe_crc32(Crc32OfTexts({publish.recipe(), then.recipe()}));
     publish.mutable_plan()->set_pruned_elements(3);
     uint64_t digest = 0;
     std::map<std::string, v1::ParameterSparsity> rows;
@@ -417,14 +415,13 @@ TEST_F(SaveTest, OverwritingLeavesNothingOfTheOldOne) {  // known-bugs 44
   EXPECT_THAT(VerifyDirectory(output_)->differences, IsEmpty());
 }
 
-TEST_F(SaveTest, OverAModelItself) {
+TEST_F(SaveTest, NeverOverTheModelItself) {
   output_ = model_;
   Save(2, [](int, SaveRequest& request, Rank&) { request.overwrite = true; });
-  for (const Rank& rank : ranks_) ASSERT_OK(rank.saved);
-  v1::PublishCheckpoint request = PublishRequest();
-  request.set_overwrite(true);
-  ASSERT_OK(Publish(request));
-  EXPECT_THAT(VerifyDirectory(model_)->differences, IsEmpty());
+  for (const Rank& rank : ranks_) {
+    EXPECT_THAT(rank.saved, HasReason(v1::ERROR_REASON_OUTPUT_EXISTS, HasSubstr("holds the model")));
+  }
+  EXPECT_TRUE(fs::exists(model_ + "/model.safetensors.index.json"));
 }
 
 TEST_F(SaveTest, AnOutputThatAppearsMeanwhileIsKept) {
@@ -482,7 +479,7 @@ TEST_F(SaveTest, AfterTheDeadlineNothingIsSaved) {
     request.deadline = now + absl::Seconds(1);
     if (rank == 1) request.progress = [this](int64_t, int64_t) { clock_.Advance(absl::Seconds(1)); };
   });
-  ExpectEveryRankFails(v1::ERROR_REASON_DEADLINE, "rank");
+  ExpectEveryRankFails(v1::ERROR_REASON_DEADLINE, "took too long");
   Save(2);
   EXPECT_THAT(Publish(PublishRequest(), clock_.Monotonic()), HasReason(v1::ERROR_REASON_DEADLINE));
   EXPECT_THAT(Left(), IsEmpty());
@@ -589,23 +586,34 @@ TEST_F(SaveTest, VerifyNamesEachDifference) {
 class CheckOutputTest : public SaveTest {};
 
 TEST_F(CheckOutputTest, BeforeAnyWork) {  // known-bugs 33
-  EXPECT_THAT(CheckOutput(dir_ / "new/deep/out", false, {}), testing::IsOk());
+  EXPECT_THAT(CheckOutput(dir_ / "new/deep/out", false, {}, ""), testing::IsOk());
   EXPECT_FALSE(fs::exists(dir_ / "new"));
-  EXPECT_THAT(CheckOutput(model_, false, {}), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
-  EXPECT_THAT(CheckOutput(model_, true, {}), testing::IsOk());
+  EXPECT_THAT(CheckOutput(model_, false, {}, ""), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
+  EXPECT_THAT(CheckOutput(model_, true, {}, dir_ / "other"), testing::IsOk());
   fs::create_directory(dir_ / "empty");
-  EXPECT_THAT(CheckOutput(dir_ / "empty", false, {}), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
-  EXPECT_THAT(CheckOutput(dir_ / "empty", true, {}), testing::IsOk());
+  EXPECT_THAT(CheckOutput(dir_ / "empty", false, {}, ""), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
+  EXPECT_THAT(CheckOutput(dir_ / "empty", true, {}, ""), testing::IsOk());
   WriteFile(dir_ / "home/letters", "x");
-  EXPECT_THAT(CheckOutput(dir_ / "home", true, {}),
+  EXPECT_THAT(CheckOutput(dir_ / "home", true, {}, ""),
               HasReason(v1::ERROR_REASON_OUTPUT_EXISTS, HasSubstr("remove it yourself")));
-  EXPECT_THAT(CheckOutput(dir_ / "home/letters", true, {}), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
-  EXPECT_THAT(CheckOutput(dir_ / "home/letters/out", false, {}),
+  EXPECT_THAT(CheckOutput(dir_ / "home/letters", true, {}, ""), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
+  EXPECT_THAT(CheckOutput(dir_ / "home/letters/out", false, {}, ""),
               HasReason(v1::ERROR_REASON_STORAGE_UNWRITABLE, HasSubstr("letters")));
-  EXPECT_THAT(CheckOutput("/proc", true, {}),
+  EXPECT_THAT(CheckOutput("/proc", true, {}, ""),
               HasReason(v1::ERROR_REASON_STORAGE_UNWRITABLE, HasSubstr("use a folder in it")));
   const PathRoots roots = *PathRoots::Create({model_});
-  EXPECT_THAT(CheckOutput(dir_ / "new", false, roots), HasReason(v1::ERROR_REASON_PATH_NOT_ALLOWED));
+  EXPECT_THAT(CheckOutput(dir_ / "new", false, roots, ""), HasReason(v1::ERROR_REASON_PATH_NOT_ALLOWED));
+}
+
+TEST_F(CheckOutputTest, WhatHoldsTheModelIsNotOverwritten) {
+  const auto refused = HasReason(v1::ERROR_REASON_OUTPUT_EXISTS, HasSubstr("holds the model"));
+  EXPECT_THAT(CheckOutput(model_, true, {}, model_), refused);
+  EXPECT_THAT(CheckOutput(model_, true, {}, model_ + "/stray.safetensors"), refused);
+  WriteFile(dir_ / "config.json", "{}");  // the folder around it, which passes for a checkpoint
+  EXPECT_THAT(CheckOutput(std::string(dir_.path()), true, {}, model_), refused);
+  fs::create_directory_symlink(model_, dir_ / "link");
+  EXPECT_THAT(CheckOutput(model_, true, {}, dir_ / "link"), refused);
+  EXPECT_THAT(CheckOutput(dir_ / "link", true, {}, model_), refused);
 }
 
 TEST_F(CheckOutputTest, AFileSystemThatTakesNothing) {

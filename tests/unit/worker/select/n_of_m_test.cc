@@ -5,6 +5,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/thread_collective.h"
 #include "tests/unit/worker/select/reference.h"
+#include "worker/select/groups.h"
 
 namespace espalier::testing {
 namespace {
@@ -19,6 +20,23 @@ v1::UpdateSpec NOfM(const std::vector<Tensor>& tensors, int n, int m) {
   spec.mutable_structure()->set_n(n);
   spec.mutable_structure()->set_m(m);
   return spec;
+}
+
+TEST(CrowdedGroupsTest, CountsThoseThatKeepMore) {
+  const auto mask = [](absl::string_view keep) {
+    Bitmask out(static_cast<int64_t>(keep.size()));
+    for (size_t i = 0; i < keep.size(); ++i) out.Set(static_cast<int64_t>(i), keep[i] == '1');
+    return out;
+  };
+  const GroupLayout rows = {.n = 2, .m = 4};
+  EXPECT_EQ(CrowdedGroups(rows, mask("110000110000"), {0, 12}), 0);
+  EXPECT_EQ(CrowdedGroups(rows, mask("111000111111"), {0, 12}), 2);
+  // Groups down columns take every second element.
+  const GroupLayout columns = {.n = 1, .m = 2, .stride = 2};
+  EXPECT_EQ(CrowdedGroups(columns, mask("11001010"), {0, 8}), 1);
+  EXPECT_EQ(CrowdedGroups(columns, mask("11001001"), {0, 8}), 0);
+  // A block of which only a part lies in the range is another rank's to count.
+  EXPECT_EQ(CrowdedGroups(rows, mask("11111111"), {2, 10}), 1);
 }
 
 class NOfMTest : public ::testing::TestWithParam<int> {

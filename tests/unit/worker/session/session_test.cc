@@ -214,7 +214,12 @@ TEST_F(SessionTest, SavesAndPublishes) {
 
 TEST_F(SessionTest, StoredMasksKeepTheirStructure) {
   Load();
-  ASSERT_OK(session_->Run(commands_.Update(1, {{"a.weight", 12}}))->status());
+  v1::Command update = commands_.Update(1, {{"a.weight", 12}});
+  v1::UpdateSpec& spec = *update.mutable_update_masks()->mutable_spec();
+  spec.set_method(v1::SELECTION_METHOD_N_OF_M);
+  spec.mutable_structure()->set_n(1);
+  spec.mutable_structure()->set_m(2);
+  ASSERT_OK(session_->Run(update)->status());
   v1::Command save = commands_.Next();
   save.mutable_save_shards()->set_path(dir_ / "out");
   save.mutable_save_shards()->set_token("r-1");
