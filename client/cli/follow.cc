@@ -29,12 +29,12 @@ const v1::Operation* Find(const v1::Run& run, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<v1::Run> FollowRun(Client& client, const std::string& name) {
+absl::StatusOr<v1::Run> FollowRun(Client& client, const std::string& name, bool finishing) {
   Progress progress = MakeProgress();
   RunView view(progress, /*show_queue=*/true);
   ESPALIER_RETURN_IF_ERROR(client.WatchRun(name, 0, [&](const v1::RunEvent& event) {
     view.OnEvent(event);
-    return true;
+    return !(finishing && event.run().state() == v1::Run::STATE_RUNNING && event.run().has_error());
   }));
   return client.GetRun(name);
 }

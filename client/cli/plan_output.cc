@@ -151,7 +151,7 @@ std::string PlanText(const v1::Plan& plan, const v1::ModelDescription& model, ab
       "recipe  ", recipe, Following(plan), "\n", "model   ", path,
       model.architecture().empty() ? "" : absl::StrCat(" (", model.architecture(), ")"), ", ",
       Count(plan.model_parameters(), "parameter"), ", ", Thousands(plan.model_elements()), " elements, ",
-      Bytes(model.total_bytes()), "\n", "prunes  ", Count(plan.pruned_parameters(), "parameter"), ", ",
+      Bytes(model.total_bytes()), "\n", "targets ", Count(plan.pruned_parameters(), "parameter"), ", ",
       Thousands(plan.pruned_elements()), " elements (", Percent(plan.pruned_elements(), plan.model_elements()),
       " of the model), in ", Count(plan.updates_size(), "update"), "\n");
   for (int stage = 0; stage < plan.stages_size(); ++stage) {

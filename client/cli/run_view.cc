@@ -9,6 +9,18 @@
 #include "proto/support/errors.h"
 
 namespace espalier::cli {
+namespace {
+
+bool Ended(const v1::Operation& operation) {
+  return operation.state() != v1::Operation::STATE_RUNNING;
+}
+
+bool HadEnded(const v1::Run& run, const std::string& name) {
+  return std::any_of(run.operations().begin(), run.operations().end(),
+                     [&](const v1::Operation& o) { return o.name() == name && Ended(o); });
+}
+
+}  // namespace
 
 std::string StateName(v1::Run::State state) {
   return std::string(absl::StripPrefix(v1::Run::State_Name(state), "STATE_"));
@@ -44,7 +56,13 @@ void RunView::OnEvent(const v1::RunEvent& event) {
     return;
   }
   const bool began = run_.state() != before.state();
-  if (event.type() == "ReportMade" || event.type() == "OperationEnded") progress_.End(true);
+  if (event.type() == "ReportMade") progress_.End(true);
+  if (event.type() == "OperationEnded") {
+    const auto& all = run_.operations();
+    progress_.End(std::none_of(all.begin(), all.end(), [&](const v1::Operation& o) {
+      return Ended(o) && o.state() != v1::Operation::STATE_SUCCEEDED && !HadEnded(before, o.name());
+    }));
+  }
   switch (run_.state()) {
     case v1::Run::STATE_QUEUED:
       if (show_queue_ && began && !run_.state_reason().empty())
@@ -54,9 +72,10 @@ void RunView::OnEvent(const v1::RunEvent& event) {
       if (began) progress_.Step("load", 0, 0, "");
       return;
     case v1::Run::STATE_RUNNING:
-      if (!held_ && absl::StartsWith(run_.state_reason(), "held")) {
+      if (absl::StartsWith(run_.state_reason(), "held") && run_.state_reason() != before.state_reason()) {
         held_ = true;
-        progress_.End(true);
+        progress_.End(!run_.has_error());
+        if (run_.has_error()) progress_.Line(run_.error().message());
         progress_.Line(absl::StrCat(run_.name(), " is ", run_.state_reason()));
       }
       if (!began && run_.updates_done() == before.updates_done()) return;

@@ -106,7 +106,9 @@ void WorkerRegistry::Receive(SessionId session, const v1::WorkerMessage& message
     return;
   }
   entry.lease.last_heard = clock_.Monotonic();
-  entry.told = v1::Worker::STATE_UNSPECIFIED;
+  if (std::exchange(entry.told, v1::Worker::STATE_UNSPECIFIED) == v1::Worker::STATE_SUSPECT) {
+    LogInfo("worker_recovered", {{"worker", it->second.worker}});
+  }
   switch (message.message_case()) {
     case v1::WorkerMessage::kHeartbeat:
       entry.heartbeat = message.heartbeat();
@@ -305,8 +307,9 @@ void WorkerRegistry::Tick() {
     if (verdict.state == v1::Worker::STATE_LOST) {
       entry.told = v1::Worker::STATE_UNSPECIFIED;
       Lose(name, verdict.reason);
-    } else if (verdict.state == v1::Worker::STATE_SUSPECT && listener_ != nullptr) {
-      listener_->OnSuspect(name, verdict.reason);
+    } else if (verdict.state == v1::Worker::STATE_SUSPECT) {
+      LogWarn("worker_suspect", {{"worker", name}, {"why", verdict.reason}});
+      if (listener_ != nullptr) listener_->OnSuspect(name, verdict.reason);
     } else if (verdict.state == v1::Worker::STATE_IDLE) {
       NotifyIfIdle(entry);
     }

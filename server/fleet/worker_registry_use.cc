@@ -117,7 +117,8 @@ std::vector<v1::Worker> WorkerRegistry::List() const {
     worker.set_refused_messages(entry.refused);
     worker.set_version(entry.hello.version());
     const v1::Heartbeat& beat = entry.heartbeat;
-    if (!beat.operation().empty()) {
+    // What a lost worker last said it did, it does no longer.
+    if (!beat.operation().empty() && verdict.state != v1::Worker::STATE_LOST) {
       worker.set_activity(beat.in_collective()
                               ? absl::StrCat(beat.operation(), ": waiting in collective ", beat.collective_sequence())
                               : beat.operation());

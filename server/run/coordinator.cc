@@ -139,7 +139,6 @@ void Coordinator::OnIdle() {
 }
 
 void Coordinator::OnSuspect(const std::string& worker, const std::string& reason) {
-  LogWarn("worker_suspect", {{"worker", worker}, {"why", reason}});
   for (const auto& [name, driver] : drivers_) driver->OnSuspect(worker, reason);
 }
 

@@ -263,6 +263,7 @@ absl::Status RunDriver::Finish(const ExtraRows& extra) {
       {"StateChanged", "the hold is lifted", {}},
       [](v1::Run& run) {
         run.set_hold(false);
+        run.clear_error();
         run.set_state_reason("finishing");
       },
       extra);

@@ -147,7 +147,10 @@ class RunDriver {
   void StartSave(SaveInFlight save);
   void SaveShards();
   void Publish(std::vector<v1::RangeChecksum> checksums);
+  bool Asked() const;
+  std::function<void(const absl::Status&)> OnSaveRefused();
   void EndSave(const absl::Status& status, int64_t bytes);
+  void HoldAgain(const absl::Status& status, const ExtraRows& extra);
   void EndOperation(const std::string& name, const absl::Status& status, int64_t bytes, const ExtraRows& extra = {});
   void DiscardSave(std::function<void()> then);
 

@@ -1,8 +1,10 @@
 // What becomes of the run when a command to the group fails, and how its workers are let go.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/errors.h"
@@ -117,13 +119,16 @@ void RunDriver::OnExpired(const std::vector<int>& missing) {
 }
 
 absl::Status RunDriver::NameRank(int rank, const absl::Status& status) const {
-  const std::string& worker = workers_[static_cast<size_t>(rank)];
+  // Ranks that agree on a failure all report it, and say whose it is.
+  int cause = 0;
+  if (!absl::SimpleAtoi(MetadataOf(status, "rank"), &cause) || cause < 0 || cause >= std::ssize(workers_)) cause = rank;
+  const std::string& worker = workers_[static_cast<size_t>(cause)];
   const absl::Status known =
       ReasonOf(status) != v1::ERROR_REASON_UNSPECIFIED
           ? status
           : MakeError(v1::ERROR_REASON_INVARIANT, status.message(), {{"what", "unknown error"}, {"where", worker}});
-  return Annotate(known, absl::StrCat("rank ", rank, " (", worker, "): "),
-                  {{"rank", absl::StrCat(rank)}, {"worker", worker}});
+  return Annotate(known, absl::StrCat("rank ", cause, " (", worker, "): "),
+                  {{"rank", absl::StrCat(cause)}, {"worker", worker}});
 }
 
 absl::Status RunDriver::RankLost(int rank, const std::string& why) const {

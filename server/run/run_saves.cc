@@ -176,8 +176,17 @@ void RunDriver::SaveShards() {
             [&](const v1::Run& run) { return std::vector{RunStore::Row("save", run, record, record.token())}; });
         if (committed) Publish(std::move(checksums));
       },
-      save_->operation.empty() ? std::function<void(const absl::Status&)>()
-                               : [this](const absl::Status& status) { EndSave(status, 0); });
+      OnSaveRefused());
+}
+
+// Whether somebody asked for the save and can ask again; else a save that cannot be written fails the run.
+bool RunDriver::Asked() const {
+  return (save_ && !save_->operation.empty()) || (entry_.spec.hold() && !finishing_);
+}
+
+std::function<void(const absl::Status&)> RunDriver::OnSaveRefused() {
+  if (!Asked()) return {};
+  return [this](const absl::Status& status) { EndSave(status, 0); };
 }
 
 void RunDriver::Publish(std::vector<v1::RangeChecksum> checksums) {
@@ -200,8 +209,7 @@ void RunDriver::Publish(std::vector<v1::RangeChecksum> checksums) {
   Call(
       commands, DataDeadline(0),
       [this](const Answers& answers) { EndSave(absl::OkStatus(), answers[0].ack.publish_checkpoint().bytes_total()); },
-      save_->operation.empty() ? std::function<void(const absl::Status&)>()
-                               : [this](const absl::Status& status) { EndSave(status, 0); });
+      OnSaveRefused());
 }
 
 void RunDriver::DiscardSave(std::function<void()> then) {
@@ -222,6 +230,7 @@ void RunDriver::EndSave(const absl::Status& status, int64_t bytes) {
     EndOperation(save.operation, status, bytes, forget);
     return EndDemand();
   }
+  if (!status.ok()) return HoldAgain(status, forget);
   const bool committed = CommitOrFail(
       {"StateChanged", absl::StrCat("the checkpoint stands at ", save.path), {}},
       [&](v1::Run& run) {
@@ -230,6 +239,23 @@ void RunDriver::EndSave(const absl::Status& status, int64_t bytes) {
       },
       forget);
   if (committed) LetGo("");
+}
+
+// The output of a held run cannot be written: its workers still hold everything, so that it can be finished later, or
+// saved elsewhere.
+void RunDriver::HoldAgain(const absl::Status& status, const ExtraRows& extra) {
+  if (!Asked()) return Fail(status);
+  const bool committed = CommitOrFail(
+      {"StateChanged", absl::StrCat("not finished: ", status.message()), {}},
+      [&](v1::Run& run) {
+        MoveTo(run, v1::Run::STATE_RUNNING,
+               absl::StrCat("held again, as it could not be finished; `espalier finish ", run.name(), "` tries again"),
+               Wall());
+        run.set_hold(true);
+        *run.mutable_error() = ToProto(status);
+      },
+      extra);
+  if (committed) Next();
 }
 
 }  // namespace espalier

@@ -25,7 +25,8 @@ bool LegalTransition(Run::State from, Run::State to) {
       return to == Run::STATE_SAVING || to == Run::STATE_SUCCEEDED || to == Run::STATE_FAILED ||
              to == Run::STATE_CANCELLING;
     case Run::STATE_SAVING:
-      return to == Run::STATE_SUCCEEDED || to == Run::STATE_FAILED || to == Run::STATE_CANCELLING;
+      return to == Run::STATE_SUCCEEDED || to == Run::STATE_FAILED || to == Run::STATE_CANCELLING ||
+             to == Run::STATE_RUNNING;
     case Run::STATE_CANCELLING:
       return to == Run::STATE_CANCELLED;
     default:

@@ -129,13 +129,34 @@ TEST_F(ProgressTest, ShowsARunsEvents) {
   EXPECT_EQ(Take(), "select 2/3: 5 parameters in 0.00 s\n");
   event.set_type("StateChanged");
   event.mutable_run()->set_state_reason("held; finish ends it");
+  event.mutable_run()->set_updates_done(3);
   view.OnEvent(event);
   EXPECT_EQ(Take(), "runs/a is held; finish ends it\n");
   event.mutable_progress()->set_phase("report");
   view.OnEvent(event);
-  event.mutable_progress()->set_phase("save");
+  // A save of it is cancelled, and then one made.
+  for (const auto state : {v1::Operation::STATE_CANCELLED, v1::Operation::STATE_SUCCEEDED}) {
+    event.mutable_progress()->set_phase("save");
+    view.OnEvent(event);
+    event.clear_progress();
+    event.set_type("OperationEnded");
+    v1::Operation& save = *event.mutable_run()->add_operations();
+    save.set_name(absl::StrCat("runs/a/operations/", state));
+    save.set_state(state);
+    view.OnEvent(event);
+    EXPECT_EQ(Take(), state == v1::Operation::STATE_SUCCEEDED ? "save: done in 0.00 s\n" : "save: stopped\n");
+  }
+  event.set_type("StateChanged");
+  // The finish meets an output that exists.
+  event.mutable_run()->set_state(v1::Run::STATE_SAVING);
   view.OnEvent(event);
-  event.clear_progress();
+  event.mutable_run()->set_state(v1::Run::STATE_RUNNING);
+  event.mutable_run()->set_state_reason("held again");
+  *event.mutable_run()->mutable_error() = ToProto(MakeError(v1::ERROR_REASON_OUTPUT_EXISTS, "out exists"));
+  view.OnEvent(event);
+  EXPECT_EQ(Take(), "save: stopped\nout exists\nruns/a is held again\n");
+  event.mutable_run()->set_state(v1::Run::STATE_SAVING);
+  view.OnEvent(event);
   event.mutable_run()->set_state(v1::Run::STATE_FAILED);
   *event.mutable_run()->mutable_error() = ToProto(MakeError(v1::ERROR_REASON_WORKER_LOST, "rank 1 (w1) is gone"));
   view.OnEvent(event);

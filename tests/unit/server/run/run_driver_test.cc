@@ -352,6 +352,24 @@ TEST(RunDriverTest, AFailedLoadNamesRankAndReason) {
               HasReason(v1::ERROR_REASON_CHECKPOINT_INVALID, HasSubstr("rank 1 (w1): model.safetensors")));
 }
 
+TEST(RunDriverTest, RanksThatAgreeOnAFailureNameWhoseItIs) {
+  Cluster cluster;
+  cluster.AddWorkers(3);
+  for (const char* worker : {"w0", "w1", "w2"}) {
+    cluster.worker(worker).On("SaveShards", [](const v1::Command& command, FakeWorker::Messages& answers) {
+      answers = {FailedAck(command, v1::ERROR_REASON_STORAGE_UNWRITABLE, "/outputs/one: no space left")};
+      v1::Status& status = *answers[0].mutable_ack()->mutable_status();
+      status = ToProto(Annotate(FromProto(status), "", {{"rank", "1"}}));
+    });
+  }
+  v1::RunSpec spec = cluster.Spec(3);
+  spec.set_output_path("/outputs/one");
+  const v1::Run run = cluster.Get(cluster.Create(spec));
+  const absl::Status error = FromProto(run.error());
+  EXPECT_THAT(error, HasReason(v1::ERROR_REASON_STORAGE_UNWRITABLE, "rank 1 (w1): /outputs/one: no space left"));
+  EXPECT_EQ(MetadataOf(error, "worker"), "w1");
+}
+
 TEST(RunDriverTest, ALateAckOfAFailedRunChangesNothing) {
   Cluster cluster;
   cluster.AddWorkers(2);
@@ -412,6 +430,48 @@ TEST(RunDriverTest, AHeldRunWaitsForFinish) {
   EXPECT_EQ(cluster.Get(name).state(), v1::Run::STATE_SUCCEEDED);
   EXPECT_THAT(cluster.worker("w0").executed(), Contains("PublishCheckpoint"));
   EXPECT_THAT(cluster.Call(&Coordinator::FinishRun, request), HasReason(v1::ERROR_REASON_ILLEGAL_TRANSITION));
+}
+
+TEST(RunDriverTest, AHeldRunThatCannotBeSavedIsHeldAgain) {
+  for (const std::string operation : {"SaveShards", "PublishCheckpoint"}) {
+    Cluster cluster;
+    cluster.AddWorkers(1);
+    v1::RunSpec spec = cluster.Spec(1);
+    spec.set_hold(true);
+    spec.set_output_path("/outputs/one");
+    const std::string name = cluster.Create(spec);
+    cluster.worker("w0").On(operation, [](const v1::Command& command, FakeWorker::Messages& answers) {
+      answers = {FailedAck(command, v1::ERROR_REASON_OUTPUT_EXISTS, "/outputs/one exists")};
+    });
+    v1::FinishRunRequest request;
+    request.set_name(name);
+    ASSERT_TRUE(cluster.Call(&Coordinator::FinishRun, request).ok());
+    const v1::Run held = cluster.Get(name);
+    EXPECT_EQ(held.state(), v1::Run::STATE_RUNNING);
+    EXPECT_TRUE(held.hold());
+    EXPECT_THAT(held.state_reason(), HasSubstr("held again"));
+    EXPECT_THAT(FromProto(held.error()), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
+    cluster.worker("w0").Clear();
+    ASSERT_TRUE(cluster.Call(&Coordinator::FinishRun, request).ok());
+    EXPECT_EQ(cluster.Get(name).state(), v1::Run::STATE_SUCCEEDED);
+    EXPECT_FALSE(cluster.Get(name).has_error());
+  }
+}
+
+TEST(RunDriverTest, AHoldThatRunsOutAndCannotBeSavedFails) {
+  Cluster cluster;
+  cluster.AddWorkers(1);
+  v1::RunSpec spec = cluster.Spec(1);
+  spec.set_hold(true);
+  spec.mutable_hold_timeout()->set_seconds(60);
+  spec.set_output_path("/outputs/one");
+  const std::string name = cluster.Create(spec);
+  cluster.worker("w0").On("SaveShards", [](const v1::Command& command, FakeWorker::Messages& answers) {
+    answers = {FailedAck(command, v1::ERROR_REASON_OUTPUT_EXISTS, "/outputs/one exists")};
+  });
+  cluster.Advance(absl::Seconds(70));
+  EXPECT_EQ(cluster.Get(name).state(), v1::Run::STATE_FAILED);
+  EXPECT_THAT(FromProto(cluster.Get(name).error()), HasReason(v1::ERROR_REASON_OUTPUT_EXISTS));
 }
 
 TEST(RunDriverTest, AHoldEndsByItself) {

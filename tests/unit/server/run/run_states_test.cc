@@ -20,6 +20,7 @@ TEST(RunStatesTest, TheTableOfTransitions) {
       {v1::Run::STATE_RUNNING, v1::Run::STATE_FAILED},    {v1::Run::STATE_RUNNING, v1::Run::STATE_CANCELLING},
       {v1::Run::STATE_SAVING, v1::Run::STATE_SUCCEEDED},  {v1::Run::STATE_SAVING, v1::Run::STATE_FAILED},
       {v1::Run::STATE_SAVING, v1::Run::STATE_CANCELLING}, {v1::Run::STATE_CANCELLING, v1::Run::STATE_CANCELLED},
+      {v1::Run::STATE_SAVING, v1::Run::STATE_RUNNING},
   };
   for (int from = v1::Run::State_MIN; from <= v1::Run::State_MAX; ++from) {
     for (int to = v1::Run::State_MIN; to <= v1::Run::State_MAX; ++to) {
