@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,6 +142,29 @@ def test_missing_shards_are_all_named(tmp_path: Path) -> None:  # known-bugs 43
     assert "model-00003-of-00003.safetensors" in done.err
 
 
+def test_more_files_than_a_process_may_open(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    tensors = {f"l{i}.weight": bf16(random.standard_normal((8, 6)).astype("<f4")) for i in range(300)}
+    model = make_checkpoint(tmp_path / "model", tensors, None, 300)
+    path = recipe(tmp_path, "half", HALF)
+
+    def limited(hard: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        limit = f'ulimit -Sn 128; ulimit -Hn {hard}; exec "$@"'
+        command = ("bash", "-c", limit, "bash", BIN / "espalier", *arguments)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    run = ("run", path, "--model", model, "--workers", "2")
+    # The soft limit is for others and raised; at the hard one the error says what to raise, and nothing is left.
+    assert limited(4096, *run, "--output", tmp_path / "out").returncode == 0
+    assert limited(4096, "verify", tmp_path / "out").returncode == 0
+    for arguments in (("inspect", model), ("plan", path, "--model", model), (*run, "--output", tmp_path / "none")):
+        done = limited(128, *arguments)
+        assert done.returncode == 6, done
+        assert "LIMIT_EXCEEDED" in done.stderr
+        assert "ulimit" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
 def test_stray_files_beside_an_index_are_noted_and_not_loaded(tmp_path: Path) -> None:  # known-bugs 45
     model = small(tmp_path / "model", shards=2)
     write_safetensors(model / "stray.safetensors", {"stray.weight": Tensor("F32", np.ones((2, 2), "<f4"))})
@@ -269,6 +293,47 @@ def test_verify_finds_a_changed_byte(tmp_path: Path) -> None:
     done = espalier("verify", output, check=False)
     assert done.code == 4
     assert "model.safetensors" in done.out + done.err
+
+
+def edit_manifest(output: Path, edit: Callable[[Any], object]) -> None:
+    path = output / "espalier/espalier.json"
+    manifest = json.loads(path.read_text())
+    edit(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def test_a_label_that_the_mask_does_not_bear_out_is_refused(tmp_path: Path) -> None:
+    model = small(tmp_path / "model")
+    output = tmp_path / "out"
+    path = recipe(tmp_path, "2-4", 'MagnitudePruningModifier: {targets: ["re:l.*weight"], mask_structure: "2:3"}')
+    espalier("run", path, "--model", model, "--output", output, "--workers", "2")
+
+    def claim(manifest: Any) -> None:
+        row = manifest["report"]["params_info"]["l1.weight"]
+        assert row["structure"] == "2:3"
+        row["structure"] = "1:3"
+
+    edit_manifest(output, claim)
+    done = espalier("verify", output, check=False)
+    assert done.code == 4, done
+    assert "l1.weight" in done.out + done.err
+    again = ("run", path, "--model", output, "--output", tmp_path / "again", "--workers", "2")
+    done = espalier(*again, check=False)
+    assert done.code == 3, done
+    assert "1:3" in done.err
+    assert "--ignore-stored-masks" in done.err
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_difference_names_its_file_once(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    model = small(tmp_path / "model")
+    (model / "tokenizer.json").write_text("{}")
+    espalier("run", recipe(tmp_path, "half", HALF), "--model", model, "--output", output)
+    (output / "tokenizer.json").unlink()
+    done = espalier("verify", output, check=False)
+    assert done.code == 4, done
+    assert (done.out + done.err).count("tokenizer.json") == 1
 
 
 def test_wrapped_names_are_saved_plain(tmp_path: Path) -> None:  # known-bugs 28

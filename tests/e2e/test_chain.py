@@ -46,7 +46,24 @@ def test_a_chain_is_one_run_after_another(tmp_path: Path, model: Path, workers: 
     assert [stage["recipe"] for stage in manifest["plan"]["stages"]] == [0, 1]
 
 
-def test_the_last_recipe_wins_where_they_prune_the_same(tmp_path: Path, model: Path) -> None:
+def test_text_moved_from_one_recipe_to_the_next_is_found(tmp_path: Path, model: Path) -> None:
+    recipes = [
+        recipe(tmp_path, name, f"MagnitudePruningModifier: {{targets: [{name}], final_sparsity: 0.5}}")
+        for name in ("l0", "l1")
+    ]
+    output = tmp_path / "out"
+    espalier("run", *recipes, "--model", model, "--output", output)
+    path = output / "espalier/espalier.json"
+    manifest = json.loads(path.read_text())
+    manifest["recipe"], moved = manifest["recipe"][:-1], manifest["recipe"][-1]
+    manifest["plan"]["then"][0]["recipe"] = moved + manifest["plan"]["then"][0]["recipe"]
+    path.write_text(json.dumps(manifest))
+    done = espalier("verify", output, check=False)
+    assert done.code == 4, done
+    assert "recipe" in done.out + done.err
+
+
+def test_the_last_recipe_wins_where_they_prune_the_same(tmp_path: Path, model: Path) -> None:  # known-bugs 2
     recipes = [
         recipe(tmp_path, f"to-{percent}", f"MagnitudePruningModifier: {{targets: [l0], final_sparsity: 0.{percent}}}")
         for percent in (20, 40, 70)
@@ -54,6 +71,10 @@ def test_the_last_recipe_wins_where_they_prune_the_same(tmp_path: Path, model: P
     espalier("run", *recipes, "--model", model, "--output", tmp_path / "out")
     pruned = expect_per_tensor(read_checkpoint(model)["l0.weight"], "0.7")
     np.testing.assert_array_equal(read_masks(tmp_path / "out")["l0.weight"], pruned)
+    report = json.loads(espalier("inspect", tmp_path / "out", "--json").out)
+    row = report["params_info"]["l0.weight"]
+    assert (row["zeros"], row["masked"]) == (int(pruned.sum()), int(pruned.sum()))
+    assert espalier("verify", tmp_path / "out").code == 0
 
 
 def test_chains_are_planned_and_submitted(tmp_path: Path, model: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from harness import (
     BIN,
+    PROTO,
     Cluster,
     Outcome,
     Tensor,
@@ -175,6 +176,13 @@ def test_a_held_run_answers_and_is_finished(tmp_path: Path) -> None:
         again = espalier("save", name, tmp_path / "draft", env=env, check=False)
         assert again.code == 2
         assert "OUTPUT_EXISTS" in again.err
+        # A finish that cannot save loses nothing: what stands in its way is named, and the run is held as before.
+        (tmp_path / "out").mkdir()
+        refused = espalier("finish", name, "--wait", env=env, check=False)
+        assert refused.code == 2, refused
+        assert "OUTPUT_EXISTS" in refused.err
+        assert "held again" in command.err()
+        (tmp_path / "out").rmdir()
         espalier("finish", name, "--wait", env=env)
         done = command.end()
         assert done.code == 0, done
@@ -212,7 +220,7 @@ def test_a_lost_worker_ends_the_command(tmp_path: Path, number: signal.Signals) 
         *("--hold", "--listen", "127.0.0.1:0", "--lease", "2s"),
     )
     command.wait_for_children(3)
-    command.wait_for("runs/")
+    command.wait_for(" is held")
     worker = next(pid for pid in command.children if b"worker-1" in Path(f"/proc/{pid}/cmdline").read_bytes())
     os.kill(worker, number)
     start = time.monotonic()
@@ -276,7 +284,46 @@ def test_a_taken_address_is_named(tmp_path: Path) -> None:
         )
         done = command.end()
         assert done.code == 5, done
-        assert address in done.err
+        assert f"espalier: cannot listen at {address}: " in done.err
+        assert done.err.endswith("(CANNOT_BIND)\n")
+        assert command.kept() == []
+
+
+BAD_OPTIONS = {
+    "listen": ("--listen", "127.0.0.1:99999"),
+    "lease": ("--lease", "soon"),
+    "shorter than a heartbeat": ("--lease", "1ms"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_OPTIONS)
+def test_bad_options_are_refused_before_anything_starts(tmp_path: Path, what: str) -> None:
+    option, value = BAD_OPTIONS[what]
+    shared = (recipe(tmp_path, "half", HALF), "--model", tmp_path, "--output", tmp_path / "out")
+    for done in (
+        espalier("run", *shared, option, value, check=False),
+        espalier(option, value, check=False, program=BIN / "espalier-coordinator", timeout=30),
+    ):
+        assert done.code == 2, done
+        assert f"{option}: '{value}'" in done.err
+        assert "REQUEST_INVALID" in done.err
+
+
+def test_a_worker_that_cannot_start_says_why_in_one_line() -> None:
+    for option, value in (("--coordinator", "nowhere"), ("--exit-on-disconnect-after", "never"), ("--name", "A_b")):
+        done = espalier(option, value, check=False, program=BIN / "espalier-worker", timeout=30)
+        assert done.code == 2, done
+        assert done.err.startswith(f"espalier-worker: REQUEST_INVALID: {option}")
+        assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("program", ["espalier-coordinator", "espalier-worker"])
+def test_the_reference_describes_every_option_of_the_programs(program: str) -> None:
+    page = (PROTO.parent / "docs/reference.md").read_text()
+    section = page.split(f"\n### {program}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    described = set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE))
+    offered = set(re.findall(r"^  (?:-h,)?(--[a-z-]+)", espalier("--help", program=BIN / program).out, re.MULTILINE))
+    assert described == offered - {"--help", "--version"}
 
 
 def test_ten_at_once(tmp_path: Path) -> None:  # known-bugs 38

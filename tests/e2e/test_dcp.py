@@ -158,6 +158,12 @@ def test_what_is_missing_is_found(tmp_path: Path) -> None:
     output = tmp_path / "output"
     espalier("run", path, "--model", source, "--output", output, "--workers", "3", "--format", "dcp")
     for directory in (source, output):
+        first = directory / "shard-00001-model-00001-of-00001.safetensors"
+        first.rename(tmp_path / "kept")
+        done = espalier("inspect", directory, check=False)
+        assert done.code == 3, done
+        assert first.name in done.err
+        (tmp_path / "kept").rename(first)
         for shard in (3, 2):  # the last one, then the last two
             (directory / f"shard-0000{shard}-model-00001-of-00001.safetensors").unlink()
             for command in (("inspect", directory), ("plan", path, "--model", directory)):

@@ -117,6 +117,41 @@ def test_a_lost_worker_fails_the_run(tmp_path: Path, point: str, action: str) ->
         assert list(leftovers(output.parent)) == [] or action == "stop"
 
 
+@pytest.mark.parametrize("point", ["after_select", "in_save"])
+def test_a_worker_told_to_end_in_mid_work(tmp_path: Path, point: str) -> None:  # known-bugs 86, 87
+    fault_log = tmp_path / "faults"
+    env = {"ESPALIER_FAULT": f"{point}@1=term", "ESPALIER_FAULT_LOG": str(fault_log)}
+    output = tmp_path / "outputs" / "out"
+    output.parent.mkdir()
+    pb, states = messages("sparsification_service"), messages("resources").Run.State
+    with Cluster(
+        tmp_path / "c", lease=f"{LEASE}s", worker_program="espalier-worker-faults", worker_env={-1: env}
+    ) as cluster:
+        path = recipe(tmp_path, "half", 'MagnitudePruningModifier: {targets: ["re:l.*"], final_sparsity: 0.5}')
+        arguments = ("--model", model(tmp_path / "model"), "--output", output, "--workers", "2", "--json")
+        name = json.loads(cluster.cli("submit", path, *arguments).out)["name"]
+        wait_until(fault_log.exists, 30, lambda: "the fault did not fire\n" + cluster.all_logs())
+        done = ("STATE_FAILED", "STATE_SUCCEEDED")
+
+        def state() -> str:
+            run = cluster.service().GetRun(pb.GetRunRequest(name=name), timeout=5)
+            return str(states.Name(run.state))
+
+        wait_until(lambda: state() in done, LEASE + 10, lambda: "the run did not end\n" + cluster.all_logs())
+        # The one that was told ends within its grace time, and in order; the other is not left in a collective.
+        wait_until(lambda: any(p.poll() is not None for p in cluster.processes.values()), 10, cluster.all_logs)
+        ended = [process.returncode for process in cluster.processes.values() if process.poll() is not None]
+        assert ended == [0], cluster.all_logs()
+        cluster.wait_for_workers(1, timeout=20)
+        # The command that was under way may have been finished in that time: all of it then, and otherwise nothing.
+        if state() == "STATE_SUCCEEDED":
+            assert espalier("verify", output).code == 0
+        else:
+            run = cluster.service().GetRun(pb.GetRunRequest(name=name), timeout=5)
+            assert "rank 1" in run.error.message, run.error.message
+            wait_until(lambda: list(output.parent.iterdir()) == [], 10, "a partial output was left")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     output = tmp_path / "out"
