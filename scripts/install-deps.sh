@@ -31,13 +31,13 @@ packages=(
   # libraries
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libhwy-dev libisal-dev zlib1g-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
-  libsqlite3-dev libspdlog-dev libgloo-dev
+  libsqlite3-dev libspdlog-dev libgloo-dev prometheus-cpp-dev libcivetweb-dev
 )
 if [ "$tests" = yes ]; then
   packages+=(
     libgtest-dev libgmock-dev libbenchmark-dev
     clang clang-tidy clang-format libclang-rt-14-dev
-    zsh
+    zsh prometheus
   )
 fi
 

@@ -18,6 +18,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "proto/metrics/http_server.h"
+#include "proto/metrics/metrics.h"
 #include "proto/support/broken_pipe.h"
 #include "proto/support/clock.h"
 #include "proto/support/errors.h"
@@ -25,6 +27,9 @@
 #include "proto/support/options.h"
 #include "proto/support/status_macros.h"
 #include "server/api/grpc_server.h"
+#include "server/metrics/coordinator_metrics.h"
+#include "server/metrics/measured_journal.h"
+#include "server/metrics/status_page.h"
 #include "server/run/coordinator.h"
 #include "server/run/event_loop.h"
 #include "server/store/journal.h"
@@ -37,6 +42,7 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 
 struct Flags {
   std::string listen = "127.0.0.1:4770";
+  std::string metrics_listen = "127.0.0.1:4771";
   std::string state_dir;
   std::string lease = "15s";
   std::string heartbeat_interval;
@@ -67,6 +73,18 @@ absl::StatusOr<CoordinatorOptions> OptionsOf(const Flags& flags) {
     options.model_roots.push_back(root);
   }
   return options;
+}
+
+// The figures and the status page. Null where the flag says off.
+absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(const Flags& flags, const Metrics& metrics, EventLoop& loop,
+                                                       const Coordinator& coordinator) {
+  if (flags.metrics_listen == kMetricsOff) return nullptr;
+  ESPALIER_RETURN_IF_ERROR(CheckAddress("metrics-listen", flags.metrics_listen, PortZero::kTakesFreePort));
+  const auto figures = [&metrics](absl::string_view) {
+    return HttpReply{.content_type = kMetricsType, .body = metrics.Text()};
+  };
+  const auto status = [&loop, &coordinator](absl::string_view query) { return ServeStatus(loop, coordinator, query); };
+  return HttpServer::Listen(flags.metrics_listen, {{"/metrics", figures}, {"/", status}});
 }
 
 absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::string& state_dir) {
@@ -128,15 +146,22 @@ class UnixSignals {
 absl::Status Serve(const Flags& flags) {
   UnixSignals signals;
   ESPALIER_RETURN_IF_ERROR(InitLog("coordinator", flags.log_level));
-  ESPALIER_ASSIGN_OR_RETURN(const CoordinatorOptions options, OptionsOf(flags));
-  ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, OpenJournal(flags.state_dir));
+  ESPALIER_ASSIGN_OR_RETURN(CoordinatorOptions options, OptionsOf(flags));
+  ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<Journal> opened, OpenJournal(flags.state_dir));
+  Metrics metrics(Metrics::Program::kCoordinator);
+  MeasuredJournal journal(std::move(opened), metrics, SystemClock());
+  CoordinatorMetrics observer(metrics, SystemClock());
+  options.observer = &observer;
   EventLoop loop(SystemClock());
-  Coordinator coordinator(loop, *journal, options);
+  Coordinator coordinator(loop, journal, options);
   ESPALIER_RETURN_IF_ERROR(coordinator.Load());
   ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
-                            GrpcServer::Listen(flags.listen, loop, coordinator));
+                            GrpcServer::Listen(flags.listen, loop, coordinator, metrics));
+  ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> http, ServePages(flags, metrics, loop, coordinator));
   loop.Start();
-  LogInfo("listening", {{"address", server->address()}, {"version", ESPALIER_VERSION}});
+  LogInfo("listening", {{"address", server->address()},
+                        {"metrics", http == nullptr ? kMetricsOff : http->address()},
+                        {"version", ESPALIER_VERSION}});
   if (flags.port_fd >= 0) ESPALIER_RETURN_IF_ERROR(TellPort(flags.port_fd, server->address()));
 
   const int signal = signals.WaitForFirst();
@@ -144,6 +169,7 @@ absl::Status Serve(const Flags& flags) {
   server->SetNotServing();
   loop.Post([&coordinator] { coordinator.Drain(); });
   server->Shutdown(kShutdownGrace);
+  http.reset();  // its pages ask the loop
   loop.Stop();
   LogInfo("stopped");
   return absl::OkStatus();
@@ -157,6 +183,9 @@ int Main(int argc, char** argv) {
       "  espalier-worker --coordinator 127.0.0.1:4770");
   app.set_version_flag("--version", absl::StrCat("espalier-coordinator ", ESPALIER_VERSION));
   app.add_option("--listen", flags.listen, "Address, host:port; port 0 takes a free one")->capture_default_str();
+  app.add_option("--metrics-listen", flags.metrics_listen,
+                 "Address of /metrics and of the status page, host:port; port 0 takes a free one, off serves none")
+      ->capture_default_str();
   app.add_option("--state-dir", flags.state_dir, "Directory of the journal; without it runs are forgotten at the end");
   app.add_option("--lease", flags.lease, "A worker that is silent for this long is lost")->capture_default_str();
   app.add_option("--heartbeat-interval", flags.heartbeat_interval,

@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,6 +17,8 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "proto/metrics/http_server.h"
+#include "proto/metrics/metrics.h"
 #include "proto/support/broken_pipe.h"
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
@@ -27,6 +30,7 @@
 #include "worker/session/local_address.h"
 #include "worker/session/reexec.h"
 #include "worker/session/session.h"
+#include "worker/session/worker_metrics.h"
 #include "worker/session/worker_name.h"
 
 namespace espalier {
@@ -45,6 +49,7 @@ struct Arguments {
   std::string device = "cpu";
   std::string log_level = "info";
   std::string exit_on_disconnect_after;
+  std::string metrics_listen = kMetricsOff;
 };
 
 std::optional<std::string> Environment(const char* name) {
@@ -111,6 +116,9 @@ absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
   if (!arguments.interface.empty()) ESPALIER_RETURN_IF_ERROR(AddressOfInterface(arguments.interface).status());
   ESPALIER_ASSIGN_OR_RETURN(options.roots, PathRoots::Create(arguments.model_roots));
   ESPALIER_RETURN_IF_ERROR(CheckAddress("coordinator", arguments.coordinator));
+  if (arguments.metrics_listen != kMetricsOff) {
+    ESPALIER_RETURN_IF_ERROR(CheckAddress("metrics-listen", arguments.metrics_listen, PortZero::kTakesFreePort));
+  }
   if (!arguments.exit_on_disconnect_after.empty()) {
     ESPALIER_ASSIGN_OR_RETURN(options.link.give_up_after,
                               ParseDurationOption("exit-on-disconnect-after", arguments.exit_on_disconnect_after));
@@ -129,18 +137,37 @@ absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
   return options;
 }
 
+// Null where the option says off.
+absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& address, const Metrics& metrics) {
+  if (address == kMetricsOff) return nullptr;
+  return HttpServer::Listen(address, {{"/metrics", [&metrics](absl::string_view) {
+                                         return HttpReply{.content_type = kMetricsType, .body = metrics.Text()};
+                                       }}});
+}
+
 int Run(const Arguments& arguments) {
+  Metrics metrics(Metrics::Program::kWorker);
+  WorkerMetrics counted(metrics);
+  std::unique_ptr<HttpServer> http;
   absl::StatusOr<SessionOptions> options = OptionsOf(arguments);
   absl::Status status = options.status();
   if (status.ok()) status = InitLog(options->worker, arguments.log_level);
+  // The server's threads are to inherit that signals are not theirs.
+  const sigset_t ending = BlockEndingSignals();
+  if (status.ok()) {
+    absl::StatusOr<std::unique_ptr<HttpServer>> served = ServeMetrics(arguments.metrics_listen, metrics);
+    status = served.status();
+    if (status.ok()) http = *std::move(served);
+  }
   if (!status.ok()) {
     fprintf(stderr, "%s\n", ErrorLine("espalier-worker", status).c_str());
     return ExitCodeOf(status);
   }
-  const sigset_t ending = BlockEndingSignals();
+  options->metrics = &counted;
   LogInfo("starting", {{"worker", options->worker},
                        {"incarnation", options->incarnation},
                        {"coordinator", arguments.coordinator},
+                       {"metrics", http == nullptr ? kMetricsOff : http->address()},
                        {"version", ESPALIER_VERSION}});
   GlooGroups groups([&arguments] { return PlaceOf(arguments); });
   Session session(*std::move(options), groups);
@@ -181,6 +208,9 @@ int main(int argc, char** argv) {
   app.add_option("--interface", arguments.interface, "Network interface for the same, e.g. eth0")->excludes(bind);
   app.add_option("--device", arguments.device, "Device to work on")->capture_default_str();
   app.add_option("--log-level", arguments.log_level, "debug, info, warn or error")->capture_default_str();
+  app.add_option("--metrics-listen", arguments.metrics_listen,
+                 "Address of /metrics, host:port; port 0 takes a free one, off serves none")
+      ->capture_default_str();
   app.add_option(
       "--exit-on-disconnect-after", arguments.exit_on_disconnect_after,
       "End with code 5 when there is no session with the coordinator for this long, e.g. 30s; default: never");

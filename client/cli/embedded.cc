@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<Embedded>> Embedded::Start(const EmbeddedOptions&
   child.program = coordinator;
   child.log_path = state.Log(child.name);
   child.inherited = {write_end.get()};
-  child.arguments = {"--listen",   options.listen, "--state-dir",
-                     state.path(), "--port-fd",    absl::StrCat(write_end.get())};
+  child.arguments = {"--listen",    options.listen, "--metrics-listen", options.metrics_listen,
+                     "--state-dir", state.path(),   "--port-fd",        absl::StrCat(write_end.get())};
   if (!options.lease.empty()) child.arguments.insert(child.arguments.end(), {"--lease", options.lease});
   ESPALIER_ASSIGN_OR_RETURN(embedded->coordinator_, ChildProcess::Start(child));
   write_end.Reset();

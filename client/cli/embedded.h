@@ -15,6 +15,8 @@ namespace espalier::cli {
 struct EmbeddedOptions {
   int workers = 1;
   std::string listen = "127.0.0.1:0";
+  // Of the coordinator; "off": none.
+  std::string metrics_listen = "off";
   // Empty: the coordinator's own default.
   std::string lease;
 };

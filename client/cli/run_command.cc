@@ -27,6 +27,7 @@ struct Options {
   std::string listen;
   std::string state_dir;
   std::string lease;
+  std::string metrics_listen;
 };
 
 std::string Summary(const v1::Run& run) {
@@ -42,11 +43,15 @@ absl::StatusOr<int> Run(const Options& options) {
     return MakeError(v1::ERROR_REASON_REQUEST_INVALID, "run without --output would save nothing; give one, or --hold",
                      {{"field", "output"}});
   }
+  RunSessionOptions session;
   if (!options.listen.empty()) {
     ESPALIER_RETURN_IF_ERROR(CheckAddress("listen", options.listen, PortZero::kTakesFreePort));
   }
+  if (!options.metrics_listen.empty()) {
+    ESPALIER_RETURN_IF_ERROR(CheckAddress("metrics-listen", options.metrics_listen, PortZero::kTakesFreePort));
+    session.embedded.metrics_listen = options.metrics_listen;
+  }
   if (!options.lease.empty()) ESPALIER_RETURN_IF_ERROR(ParseDurationOption("lease", options.lease).status());
-  RunSessionOptions session;
   ESPALIER_ASSIGN_OR_RETURN(session.spec, MakeSpec(options.spec));
   session.embedded.workers = options.spec.workers;
   session.embedded.listen = !options.listen.empty() ? options.listen
@@ -92,6 +97,10 @@ void AddRun(CLI::App& app, Invocation& invocation) {
       ->add_option("--state-dir", options->state_dir,
                    "Keep journal and logs there [a temporary folder, removed after success]")
       ->type_name("DIR");
+  command
+      ->add_option("--metrics-listen", options->metrics_listen,
+                   "Address of the coordinator's /metrics and status page [none]")
+      ->type_name("HOST:PORT");
   command->add_option("--lease", options->lease, "A worker silent for this long is lost, e.g. 15s")
       ->type_name("DURATION");
   command->footer(

@@ -5,11 +5,12 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "proto/support/errors.h"
+#include "server/metrics/rpc_metrics.h"
 
 namespace espalier {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& address, EventLoop& loop,
-                                                               Coordinator& coordinator) {
+                                                               Coordinator& coordinator, Metrics& metrics) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<GrpcServer> out(new GrpcServer(loop, coordinator));
@@ -21,6 +22,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  MeasureRpcs(builder, metrics);
   int port = 0;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&out->sparsification_);

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
+#include "proto/metrics/metrics.h"
 #include "server/api/sparsification_api.h"
 #include "server/api/worker_api.h"
 
@@ -20,10 +21,10 @@ inline constexpr int kMinPingIntervalMs = 5'000;
 // The two services, grpc.health.v1 and reflection on one listening address. Made, used and destroyed by one thread.
 class GrpcServer {
  public:
-  // `address`: host:port; port 0 takes a free one. CANNOT_BIND (address), also for an address in use. The loop and the
-  // coordinator outlive the server; the loop must run by the time of the first call.
+  // `address`: host:port; port 0 takes a free one. CANNOT_BIND (address), also for an address in use. The loop, the
+  // coordinator and `metrics` outlive the server; the loop must run by the time of the first call.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Listen(const std::string& address, EventLoop& loop,
-                                                            Coordinator& coordinator);
+                                                            Coordinator& coordinator, Metrics& metrics);
   ~GrpcServer();
 
   // host:port that is really listened at.

@@ -15,6 +15,7 @@ namespace espalier {
 namespace {
 
 constexpr absl::Duration kExpireInterval = absl::Minutes(10);
+constexpr absl::Duration kTellWorkers = absl::Seconds(1);
 // After these the directory is left to the next save to the same target, which sweeps it.
 constexpr int kDiscardAttempts = 10;
 
@@ -37,9 +38,10 @@ Coordinator::Coordinator(EventLoop& loop, Journal& journal, const CoordinatorOpt
     : loop_(loop),
       journal_(journal),
       options_(WithBlame(options)),
+      observer_(options.observer != nullptr ? *options.observer : NullObserver::Instance()),
       instance_id_(NewUuid()),
       registry_(options_.lease, loop.clock(), instance_id_),
-      store_(journal, loop.clock(), options_.store),
+      store_(journal, loop.clock(), observer_, options_.store),
       ledger_(loop.clock()),
       inspector_(loop, registry_, options_.inspect_patience) {
   registry_.SetListener(this);
@@ -55,6 +57,10 @@ Coordinator::~Coordinator() {
 
 void Coordinator::Tick() {
   registry_.Tick();
+  if (const absl::Duration now = loop_.Now(); now - workers_told_ >= kTellWorkers) {
+    workers_told_ = now;
+    observer_.OnWorkers(registry_.List());
+  }
   timers_["tick"] = loop_.After(TickInterval(options_.lease), [this] { Tick(); });
 }
 
@@ -143,6 +149,7 @@ void Coordinator::OnSuspect(const std::string& worker, const std::string& reason
 }
 
 void Coordinator::OnLost(const std::string& worker, const std::string& reason) {
+  observer_.OnWorkerLost();
   for (const auto& [name, driver] : drivers_) driver->OnLost(worker, reason);
 }
 
@@ -198,6 +205,7 @@ void Coordinator::StartRun(RunEntry& entry, std::vector<std::string> workers) {
       .loop = loop_,
       .registry = registry_,
       .store = store_,
+      .observer = observer_,
       .timeouts = options_.timeouts,
       .expect_upload =
           [this](const std::string& worker, int64_t command_id, std::shared_ptr<UploadRelay> relay) {

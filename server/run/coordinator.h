@@ -16,9 +16,11 @@
 #include "server/fleet/worker_registry.h"
 #include "server/run/event_loop.h"
 #include "server/run/model_inspector.h"
+#include "server/run/observer.h"
 #include "server/run/request_ledger.h"
 #include "server/run/run_driver.h"
 #include "server/run/run_store.h"
+#include "server/run/snapshot.h"
 #include "server/run/upload_relay.h"
 #include "server/store/journal.h"
 
@@ -32,6 +34,8 @@ struct CoordinatorOptions {
   std::vector<std::string> model_roots;
   absl::Duration bookmark_interval = absl::Seconds(10);
   absl::Duration inspect_patience = absl::Seconds(60);
+  // Told what happens; outlives the coordinator. Null: nobody is.
+  Observer* observer = nullptr;
 };
 
 template <typename Response>
@@ -71,6 +75,9 @@ class Coordinator : private FleetListener {
                              std::shared_ptr<RunDriver::ReportSink> sink);
   void ReadParameter(const v1::ReadParameterRequest& request, std::shared_ptr<ChunkSink> sink);
   void ReadMask(const v1::ReadMaskRequest& request, std::shared_ptr<ChunkSink> sink);
+
+  // For a page: `run` is a run's name, or empty for the newest.
+  Snapshot TakeSnapshot(const std::string& run) const;
 
   // A worker's streams.
   WorkerRegistry& registry() { return registry_; }
@@ -130,6 +137,7 @@ class Coordinator : private FleetListener {
   EventLoop& loop_;
   Journal& journal_;
   const CoordinatorOptions options_;
+  Observer& observer_;
   const std::string instance_id_;
   WorkerRegistry registry_;
   RunStore store_;
@@ -140,6 +148,7 @@ class Coordinator : private FleetListener {
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<UploadRelay>> uploads_;  // by worker and command
   std::map<std::string, PendingDiscard> discards_;                                   // by token
   std::deque<CachedPlan> plans_;
+  absl::Duration workers_told_ = -absl::InfiniteDuration();
   bool draining_ = false;
   bool schedule_posted_ = false;
   std::map<std::string, EventLoop::TimerId> timers_;

@@ -60,6 +60,27 @@ void Coordinator::GetServerInfo(Reply<v1::GetServerInfoResponse> reply) {
   reply(std::move(response));
 }
 
+Snapshot Coordinator::TakeSnapshot(const std::string& run) const {
+  constexpr size_t kRuns = 50;
+  Snapshot snapshot;
+  snapshot.workers = registry_.List();
+  snapshot.draining = draining_;
+  const RunEntry* shown = nullptr;
+  const auto& all = store_.ordered();
+  snapshot.runs_in_all = all.size();
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    const RunEntry& entry = *it->second;
+    if (snapshot.runs.size() < kRuns) snapshot.runs.push_back(entry.run);
+    if (shown == nullptr && (run.empty() || entry.run.name() == run)) shown = &entry;
+  }
+  if (shown == nullptr) return snapshot;
+  snapshot.run = shown->run;
+  snapshot.plan = shown->summary;
+  if (!shown->events.empty() && !IsTerminal(shown->run.state())) snapshot.progress = shown->events.back().progress();
+  if (shown->report) snapshot.rows.assign(shown->report->parameters().begin(), shown->report->parameters().end());
+  return snapshot;
+}
+
 // --- runs
 
 void Coordinator::GetRun(const v1::GetRunRequest& request, Reply<v1::Run> reply) {

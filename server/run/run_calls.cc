@@ -33,7 +33,16 @@ void RunDriver::Call(const std::vector<std::optional<v1::Command>>& commands, ab
   callbacks.progress = [this](const v1::CommandProgress& sum) { OnProgress(sum); };
   call_ = std::make_unique<GroupCall>(around_.loop, around_.registry, workers_, commands, deadline,
                                       around_.timeouts.patience, std::move(callbacks));
+  call_began_ = around_.loop.Now();
   call_->Start();
+}
+
+void RunDriver::Observe(const std::vector<std::optional<RankAnswer>>& answers, const absl::Status& status) {
+  std::vector<const v1::Ack*> acks;
+  for (const std::optional<RankAnswer>& answer : answers) {
+    if (answer) acks.push_back(&answer->ack);
+  }
+  around_.observer.OnCommand(call_->operation(), around_.loop.Now() - call_began_, acks, status);
 }
 
 void RunDriver::OnProgress(const v1::CommandProgress& sum) {

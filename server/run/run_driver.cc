@@ -209,6 +209,9 @@ void RunDriver::CommitUpdate(const v1::UpdateSpec& pushed, const Intent& intent,
   for (int i = 0; i < pushed.parameters_size(); ++i) {
     planned_[pushed.parameters(i)] = checked->masked[static_cast<size_t>(i)];
   }
+  int64_t wanted = 0;
+  for (const auto& [name, count] : planned_) wanted += count;
+  around_.observer.OnMasksCommitted(run(), wanted, entry_.plan.model_elements());
   mask_digest_ = checked->mask_digest;
   ++next_update_;
   Next();

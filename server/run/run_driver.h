@@ -17,6 +17,7 @@
 #include "server/fleet/worker_registry.h"
 #include "server/run/event_loop.h"
 #include "server/run/group_call.h"
+#include "server/run/observer.h"
 #include "server/run/run_store.h"
 #include "server/run/update_rules.h"
 #include "server/run/upload_relay.h"
@@ -55,6 +56,7 @@ struct RunSurroundings {
   EventLoop& loop;
   WorkerRegistry& registry;
   RunStore& store;
+  Observer& observer;
   const RunTimeouts& timeouts;
   // An upload that this worker will open for this command belongs to this relay; null: no longer.
   std::function<void(const std::string& worker, int64_t command_id, std::shared_ptr<UploadRelay> relay)> expect_upload;
@@ -163,6 +165,8 @@ class RunDriver {
   void Call(const std::vector<std::optional<v1::Command>>& commands, absl::Duration deadline,
             std::function<void(Answers)> done, std::function<void(const absl::Status&)> soft = {});
   void OnProgress(const v1::CommandProgress& sum);
+  // Tells the observer how the command in execution ended.
+  void Observe(const std::vector<std::optional<RankAnswer>>& answers, const absl::Status& status);
 
   // --- run_faults.cc: what becomes of the run when one fails
   void OnRankError(int rank, const absl::Status& status);
@@ -214,6 +218,7 @@ class RunDriver {
   EventLoop::TimerId read_timer_ = 0;
 
   std::unique_ptr<GroupCall> call_;
+  absl::Duration call_began_;
   std::function<void(Answers)> call_done_;
   std::function<void(const absl::Status&)> call_soft_;
   std::vector<std::pair<int, absl::Status>> errors_;

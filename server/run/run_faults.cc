@@ -82,9 +82,11 @@ void RunDriver::OnRankError(int rank, const absl::Status& status) {
 }
 
 void RunDriver::OnEnded(std::vector<std::optional<RankAnswer>> answers) {
+  const absl::Status verdict = errors_.empty() ? absl::OkStatus() : Verdict();
+  Observe(answers, verdict);
   call_.reset();
   around_.loop.Cancel(std::exchange(blame_timer_, 0));
-  if (errors_.empty()) {
+  if (verdict.ok()) {
     Answers all;
     for (std::optional<RankAnswer>& answer : answers) all.push_back(answer ? *std::move(answer) : RankAnswer());
     const auto done = std::exchange(call_done_, nullptr);
@@ -93,9 +95,9 @@ void RunDriver::OnEnded(std::vector<std::optional<RankAnswer>> answers) {
   }
   const bool whole =
       std::none_of(errors_.begin(), errors_.end(), [](const auto& error) { return BreaksGroup(error.second); });
-  if (!call_soft_ || !whole) return Fail(Verdict());
+  if (!call_soft_ || !whole) return Fail(verdict);
   const auto soft = std::exchange(call_soft_, nullptr);
-  soft(Verdict());
+  soft(verdict);
 }
 
 void RunDriver::OnExpired(const std::vector<int>& missing) {
@@ -176,6 +178,7 @@ void RunDriver::OnLost(const std::string& worker, const std::string& reason) {
 }
 
 void RunDriver::StopWork(const absl::Status& why) {
+  if (call_ != nullptr) Observe({}, why);
   call_.reset();
   call_done_ = nullptr;
   call_soft_ = nullptr;

@@ -35,8 +35,8 @@ absl::Status RunNotFound(absl::string_view name) {
 
 }  // namespace
 
-RunStore::RunStore(Journal& journal, const Clock& clock, const Options& options)
-    : journal_(journal), clock_(clock), options_(options) {}
+RunStore::RunStore(Journal& journal, const Clock& clock, Observer& observer, const Options& options)
+    : journal_(journal), clock_(clock), observer_(observer), options_(options) {}
 
 JournalRecord RunStore::Row(absl::string_view kind, const v1::Run& run, const google::protobuf::Message& value,
                             absl::string_view key) {
@@ -70,7 +70,10 @@ absl::Status RunStore::Load(const std::vector<JournalRecord>& rows) {
     }
     if (!parsed) return DoesNotParse(row);
   }
-  for (const auto& [name, entry] : runs_) ordered_[entry->sequence] = entry.get();
+  for (const auto& [name, entry] : runs_) {
+    ordered_[entry->sequence] = entry.get();
+    observer_.OnRun(entry->run);
+  }
   return absl::OkStatus();
 }
 
@@ -109,6 +112,7 @@ absl::StatusOr<RunEntry*> RunStore::Create(RunEntry entry, const ExtraRows& extr
   owned = std::make_unique<RunEntry>(std::move(entry));
   ordered_[owned->sequence] = owned.get();
   LogInfo("run_state", {{"run", name}, {"state", "QUEUED"}});
+  observer_.OnRun(owned->run);
   return owned.get();
 }
 
@@ -158,6 +162,7 @@ absl::Status RunStore::DoCommit(RunEntry& entry, const Happening& what, const st
     LogInfo("run_state",
             {{"run", after.name()}, {"state", StateName(after.state())}, {"why", after.error().message()}});
   }
+  observer_.OnRunChanged(entry.run, after, what.type);
   entry.run = std::move(after);
   if (full) entry.events.pop_front();
   entry.events.push_back(std::move(event));
@@ -184,6 +189,7 @@ absl::Status RunStore::Delete(RunEntry& entry, const ExtraRows& extra) {
       ++it;
     }
   }
+  observer_.OnRunForgotten(entry.run);
   ordered_.erase(entry.sequence);
   runs_.erase(name);
   return absl::OkStatus();

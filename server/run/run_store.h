@@ -17,6 +17,7 @@
 #include "espalier/v1/resources.pb.h"
 #include "espalier/v1/sparsification_service.pb.h"
 #include "proto/support/clock.h"
+#include "server/run/observer.h"
 #include "server/run/records.pb.h"
 #include "server/run/stream_sink.h"
 #include "server/store/journal.h"
@@ -59,7 +60,8 @@ class RunStore {
   using WatcherId = int64_t;
   using Sink = StreamSink<v1::RunEvent>;
 
-  RunStore(Journal& journal, const Clock& clock, const Options& options);
+  // All outlive it.
+  RunStore(Journal& journal, const Clock& clock, Observer& observer, const Options& options);
 
   // Takes the rows that concern runs. JOURNAL_CORRUPT when one does not parse.
   absl::Status Load(const std::vector<JournalRecord>& rows);
@@ -111,6 +113,7 @@ class RunStore {
 
   Journal& journal_;
   const Clock& clock_;
+  Observer& observer_;
   const Options options_;
   std::map<std::string, std::unique_ptr<RunEntry>, std::less<>> runs_;
   std::map<int64_t, RunEntry*> ordered_;

@@ -333,6 +333,7 @@ class Cluster:
                     self.directory / "state",
                     "--lease",
                     self.lease,
+                    *("--metrics-listen", "127.0.0.1:0"),
                     *self.coordinator_args,
                 ],
                 env={**os.environ, **self.coordinator_env},

@@ -94,7 +94,9 @@ std::shared_ptr<const CommandResult> Executor::Execute(const QueuedCommand& queu
   result->ack.set_command_id(command.command_id());
   result->ack.set_generation(command.generation());
   *result->ack.mutable_status() = ToProto(status);
-  *result->ack.mutable_elapsed() = ToProtoDuration(clock_.Monotonic() - start);
+  const absl::Duration elapsed = clock_.Monotonic() - start;
+  *result->ack.mutable_elapsed() = ToProtoDuration(elapsed);
+  options_.executed(command, result->ack, elapsed);
   if (holding_ != nullptr) holding_->End();
   return result;
 }

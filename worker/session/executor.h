@@ -21,6 +21,9 @@ struct ExecutorOptions {
   // Executes one command: sets pages and the ack's result. Its status goes into the ack.
   std::function<absl::Status(const CommandContext&, CommandResult&)> execute;
   std::function<void(v1::WorkerMessage)> send;
+  // Told of every command after its execution, by the executor's thread.
+  std::function<void(const v1::Command&, const v1::Ack&, absl::Duration elapsed)> executed =
+      [](const v1::Command&, const v1::Ack&, absl::Duration) {};
   // At most one progress message in this time.
   absl::Duration progress_interval = absl::Milliseconds(100);
   // Of commands that carry none.

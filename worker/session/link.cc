@@ -36,6 +36,7 @@ absl::Status Link::Run() {
   absl::Duration last_seen = clock_.Monotonic();
   while (true) {
     const Ending ending = Serve();
+    if (ending.welcomed) handler_.OnSessionEnded();
     {
       MutexLock lock(mutex_);
       if (stopped_ || dismissed_) return absl::OkStatus();

@@ -23,6 +23,8 @@ class LinkHandler {
   virtual void OnWelcome(const v1::Welcome& welcome) = 0;
   virtual void OnCommand(v1::Command command) = 0;
   virtual void OnVoidGeneration(const v1::VoidGeneration& message) = 0;
+  // A stream that was welcomed has ended.
+  virtual void OnSessionEnded() {}
 };
 
 struct LinkOptions {

@@ -22,6 +22,12 @@ WorkerServices ServicesOf(const SessionOptions& options, GroupFactory& groups, H
   return services;
 }
 
+std::function<void(const v1::Command&, const v1::Ack&, absl::Duration)> CounterOf(WorkerMetrics* metrics) {
+  return [metrics](const v1::Command& command, const v1::Ack& ack, absl::Duration elapsed) {
+    if (metrics != nullptr) metrics->OnCommand(command, ack, elapsed);
+  };
+}
+
 }  // namespace
 
 Session::Session(SessionOptions options, GroupFactory& groups, const Clock& clock)
@@ -34,11 +40,13 @@ Session::Session(SessionOptions options, GroupFactory& groups, const Clock& cloc
       executor_(commands_, gate_, &holding_, clock,
                 {.execute = [this](const CommandContext& context,
                                    CommandResult& result) { return ExecuteCommand(state_, context, result); },
-                 .send = [this](v1::WorkerMessage message) { link_.Send(std::move(message)); }}),
+                 .send = [this](v1::WorkerMessage message) { link_.Send(std::move(message)); },
+                 .executed = CounterOf(options_.metrics)}),
       inspector_(inspections_, gate_, nullptr, clock,
                  {.execute = [this](const CommandContext& context,
                                     CommandResult& result) { return InspectModel(options_.roots, context, result); },
-                  .send = [this](v1::WorkerMessage message) { link_.Send(std::move(message)); }}) {}
+                  .send = [this](v1::WorkerMessage message) { link_.Send(std::move(message)); },
+                  .executed = CounterOf(options_.metrics)}) {}
 
 void Session::Stop(absl::Duration grace) {
   std::call_once(stopped_, [&] {
@@ -73,8 +81,13 @@ v1::Hello Session::MakeHello() {
 
 void Session::OnWelcome(const v1::Welcome& welcome) {
   LogInfo("welcomed", {{"coordinator", options_.link.coordinator}, {"instance", welcome.instance_id()}});
+  if (options_.metrics != nullptr) options_.metrics->OnWelcome();
   executor_.SetCoordinator(welcome.instance_id());
   inspector_.SetCoordinator(welcome.instance_id());
+}
+
+void Session::OnSessionEnded() {
+  if (options_.metrics != nullptr) options_.metrics->OnSessionEnded();
 }
 
 void Session::OnCommand(v1::Command command) {

@@ -17,6 +17,7 @@
 #include "worker/session/holding.h"
 #include "worker/session/link.h"
 #include "worker/session/void_watch.h"
+#include "worker/session/worker_metrics.h"
 #include "worker/session/worker_state.h"
 
 namespace espalier {
@@ -32,6 +33,8 @@ struct SessionOptions {
   // Called, from a thread of its own, when the executor does not leave a void generation.
   std::function<void(const std::string& reason)> stuck;
   absl::Duration void_grace = absl::Seconds(1);
+  // Outlives the session; null: nothing is counted.
+  WorkerMetrics* metrics = nullptr;
 };
 
 // A checkpoint worker: the link to the coordinator, one thread that executes commands, one that inspects models, one that
@@ -53,6 +56,7 @@ class Session final : public LinkHandler {
   void OnWelcome(const v1::Welcome& welcome) override;
   void OnCommand(v1::Command command) override;
   void OnVoidGeneration(const v1::VoidGeneration& message) override;
+  void OnSessionEnded() override;
 
  private:
   const SessionOptions options_;

@@ -39,6 +39,9 @@ class Process {
     if (pipe(ends) != 0) abort();
     arguments.insert(arguments.begin(), std::getenv("ESPALIER_COORDINATOR_PROGRAM"));
     arguments.insert(arguments.end(), {"--port-fd", std::to_string(ends[1])});
+    if (std::find(arguments.begin(), arguments.end(), "--metrics-listen") == arguments.end()) {
+      arguments.insert(arguments.end(), {"--metrics-listen", "off"});
+    }
     pid_ = fork();
     if (pid_ == 0) {
       close(ends[0]);

@@ -37,7 +37,7 @@ class GrpcServerTest : public ::testing::Test {
     options.lease.lease = absl::Minutes(5);  // fake workers beat only when spoken to
     coordinator_ = std::make_unique<Coordinator>(loop_, *journal_, options);
     EXPECT_THAT(coordinator_->Load(), IsOk());
-    auto server = GrpcServer::Listen("127.0.0.1:0", loop_, *coordinator_);
+    auto server = GrpcServer::Listen("127.0.0.1:0", loop_, *coordinator_, metrics_);
     EXPECT_THAT(server, IsOk());
     server_ = *std::move(server);
     loop_.Start();
@@ -103,6 +103,7 @@ class GrpcServerTest : public ::testing::Test {
     return last;
   }
 
+  Metrics metrics_{Metrics::Program::kCoordinator};
   std::unique_ptr<Journal> journal_ = NewMemoryJournal();
   EventLoop loop_{SystemClock()};
   std::unique_ptr<Coordinator> coordinator_;
@@ -213,7 +214,7 @@ TEST_F(GrpcServerTest, ASecondServerCannotTakeThePort) {  // known-bugs 73
   EventLoop loop(SystemClock());
   const auto journal = NewMemoryJournal();
   Coordinator coordinator(loop, *journal, {});
-  const auto second = GrpcServer::Listen(server_->address(), loop, coordinator);
+  const auto second = GrpcServer::Listen(server_->address(), loop, coordinator, metrics_);
   EXPECT_THAT(second, HasReason(v1::ERROR_REASON_CANNOT_BIND, HasSubstr(server_->address())));
 }
 
