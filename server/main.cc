@@ -25,6 +25,7 @@
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
 #include "proto/support/options.h"
+#include "proto/support/service_options.h"
 #include "proto/support/status_macros.h"
 #include "server/api/grpc_server.h"
 #include "server/metrics/coordinator_metrics.h"
@@ -47,7 +48,7 @@ struct Flags {
   std::string lease = "15s";
   std::string heartbeat_interval;
   std::vector<std::string> model_roots;
-  std::string log_level = "info";
+  ServiceOptions service;
   int port_fd = -1;
 };
 
@@ -145,7 +146,7 @@ class UnixSignals {
 
 absl::Status Serve(const Flags& flags) {
   UnixSignals signals;
-  ESPALIER_RETURN_IF_ERROR(InitLog("coordinator", flags.log_level));
+  ESPALIER_RETURN_IF_ERROR(InitLog("coordinator", flags.service.log_level, flags.service.log_format));
   ESPALIER_ASSIGN_OR_RETURN(CoordinatorOptions options, OptionsOf(flags));
   ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<Journal> opened, OpenJournal(flags.state_dir));
   Metrics metrics(Metrics::Program::kCoordinator);
@@ -191,14 +192,15 @@ int Main(int argc, char** argv) {
   app.add_option("--heartbeat-interval", flags.heartbeat_interval,
                  "Between heartbeats of a worker (default: 1s, or an eighth of a shorter lease)");
   app.add_option("--model-root", flags.model_roots, "Models and outputs must lie below; may be given several times");
-  app.add_option("--log-level", flags.log_level, "debug, info, warn or error")->capture_default_str();
   app.add_option("--port-fd", flags.port_fd, "Descriptor to which host:port and a newline are written once it listens");
+  AddServiceOptions(app, flags.service);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kExitOk : kExitUsage;
   }
-  const absl::Status status = Serve(flags);
+  absl::Status status = ReadConfigFile(app, flags.service);
+  if (status.ok()) status = Serve(flags);
   if (status.ok()) return kExitOk;
   std::cerr << ErrorLine("espalier-coordinator", status) << std::endl;
   return ExitCodeOf(status);

@@ -25,6 +25,7 @@
 #include "proto/support/names.h"
 #include "proto/support/open_files.h"
 #include "proto/support/options.h"
+#include "proto/support/service_options.h"
 #include "proto/support/status_macros.h"
 #include "worker/session/gloo_groups.h"
 #include "worker/session/local_address.h"
@@ -47,7 +48,7 @@ struct Arguments {
   std::string bind;
   std::string interface;
   std::string device = "cpu";
-  std::string log_level = "info";
+  ServiceOptions service;
   std::string exit_on_disconnect_after;
   std::string metrics_listen = kMetricsOff;
 };
@@ -151,7 +152,7 @@ int Run(const Arguments& arguments) {
   std::unique_ptr<HttpServer> http;
   absl::StatusOr<SessionOptions> options = OptionsOf(arguments);
   absl::Status status = options.status();
-  if (status.ok()) status = InitLog(options->worker, arguments.log_level);
+  if (status.ok()) status = InitLog(options->worker, arguments.service.log_level, arguments.service.log_format);
   // The server's threads are to inherit that signals are not theirs.
   const sigset_t ending = BlockEndingSignals();
   if (status.ok()) {
@@ -194,9 +195,7 @@ int main(int argc, char** argv) {
       "One rank of the group that prunes a checkpoint. Dials the coordinator and does what it says.\n\n"
       "Example:\n  espalier-worker --coordinator 10.0.0.1:4770 --name node7-0 --model-root /models");
   app.name("espalier-worker");
-  app.add_option("--coordinator", arguments.coordinator, "host:port of the coordinator")
-      ->envname("ESPALIER_COORDINATOR")
-      ->capture_default_str();
+  app.add_option("--coordinator", arguments.coordinator, "host:port of the coordinator")->capture_default_str();
   app.add_option("--name", arguments.name,
                  "Stable name of this worker, [a-z0-9.-]{1,63}; default: host and the launcher's local rank, or "
                  "else the process. A second worker of the same name replaces the first");
@@ -207,7 +206,6 @@ int main(int argc, char** argv) {
                                      "from which the coordinator is reached");
   app.add_option("--interface", arguments.interface, "Network interface for the same, e.g. eth0")->excludes(bind);
   app.add_option("--device", arguments.device, "Device to work on")->capture_default_str();
-  app.add_option("--log-level", arguments.log_level, "debug, info, warn or error")->capture_default_str();
   app.add_option("--metrics-listen", arguments.metrics_listen,
                  "Address of /metrics, host:port; port 0 takes a free one, off serves none")
       ->capture_default_str();
@@ -215,11 +213,17 @@ int main(int argc, char** argv) {
       "--exit-on-disconnect-after", arguments.exit_on_disconnect_after,
       "End with code 5 when there is no session with the coordinator for this long, e.g. 30s; default: never");
   app.set_version_flag("--version", std::string("espalier-worker ") + ESPALIER_VERSION);
+  espalier::AddServiceOptions(app, arguments.service);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // CLI11 prints help, version or what is wrong.
     return app.exit(error) == 0 ? espalier::kExitOk : espalier::kExitUsage;
+  }
+  const absl::Status read = espalier::ReadConfigFile(app, arguments.service);
+  if (!read.ok()) {
+    fprintf(stderr, "%s\n", espalier::ErrorLine("espalier-worker", read).c_str());
+    return espalier::ExitCodeOf(read);
   }
   return espalier::Run(arguments);
 }

@@ -82,7 +82,8 @@ absl::StatusOr<std::unique_ptr<Embedded>> Embedded::Start(const EmbeddedOptions&
     child.program = worker;
     child.log_path = state.Log(child.name);
     child.inherited.clear();
-    child.arguments = {"--coordinator", embedded->address_, "--name", child.name};
+    // Whatever the environment says: two of them cannot have one port.
+    child.arguments = {"--coordinator", embedded->address_, "--name", child.name, "--metrics-listen", "off"};
     ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> started, ChildProcess::Start(child));
     embedded->workers_.push_back(std::move(started));
   }

@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "proto/support/errors.h"
 
@@ -53,26 +55,45 @@ spdlog::logger& Logger() {
 }
 
 // Set once by InitLog before threads start.
-std::string& ProcessField() {
-  static std::string* const field = new std::string;
-  return *field;
+struct Style {
+  std::string process;
+  bool json = false;
+};
+Style& TheStyle() {
+  static Style* const style = new Style;
+  return *style;
+}
+
+std::string Quoted(absl::string_view text) {
+  return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void Write(spdlog::level::level_enum level, absl::string_view event, LogFields fields) {
   if (!Logger().should_log(level)) return;
-  Logger().log(level, "{}", absl::StrCat(ProcessField(), FormatLogLine(event, fields)));
+  const Style& style = TheStyle();
+  Logger().log(level, "{}",
+               style.json ? absl::StrCat("\"process\":", Quoted(style.process), ",", FormatJsonFields(event, fields))
+                          : absl::StrCat(style.process.empty() ? "" : "process=", style.process,
+                                         style.process.empty() ? "" : " ", FormatLogLine(event, fields)));
 }
 
 }  // namespace
 
-absl::Status InitLog(absl::string_view process, absl::string_view level) {
+absl::Status InitLog(absl::string_view process, absl::string_view level, absl::string_view format) {
   const spdlog::level::level_enum parsed = spdlog::level::from_str(std::string(level));
   if (parsed == spdlog::level::off && level != "off") {
     return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
                      absl::StrCat("log level \"", level, "\" is not one of debug, info, warn, error, off"));
   }
+  if (format != "text" && format != "json") {
+    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
+                     absl::StrCat("log format \"", format, "\" is not one of text, json"));
+  }
   Logger().set_level(parsed);
-  ProcessField() = absl::StrCat("process=", process, " ");
+  TheStyle() = {std::string(process), format == "json"};
+  if (format == "json") {
+    Logger().set_pattern("{\"time\":\"%Y-%m-%dT%H:%M:%S.%eZ\",\"level\":\"%l\",%v}", spdlog::pattern_time_type::utc);
+  }
   return absl::OkStatus();
 }
 
@@ -82,6 +103,12 @@ std::string FormatLogLine(absl::string_view event, LogFields fields) {
     absl::StrAppend(&out, " ", key, "=");
     AppendValue(out, value);
   }
+  return out;
+}
+
+std::string FormatJsonFields(absl::string_view event, LogFields fields) {
+  std::string out = absl::StrCat("\"event\":", Quoted(event));
+  for (const auto& [key, value] : fields) absl::StrAppend(&out, ",", Quoted(key), ":", Quoted(value));
   return out;
 }
 

@@ -326,6 +326,26 @@ def test_the_reference_describes_every_option_of_the_programs(program: str) -> N
     assert described == offered - {"--help", "--version"}
 
 
+def test_a_service_is_told_by_environment_and_file_too(tmp_path: Path) -> None:
+    config = tmp_path / "espalier.toml"
+    config.write_text('listen = "127.0.0.1:99999"\nlog-format = "json"\nlease = "soon"\nmetrics-listen = "off"\n')
+    env = {"ESPALIER_CONFIG": str(config), "ESPALIER_LISTEN": "127.0.0.1:0"}
+    done = espalier(program=BIN / "espalier-coordinator", env=env, check=False, timeout=30)
+    assert done.code == 2, done  # the environment's address is good, the file's lease is not
+    assert "--lease: 'soon'" in done.err
+    process = subprocess.Popen(
+        [BIN / "espalier-coordinator", "--lease", "15s"], env={**os.environ, **env}, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    first = json.loads(process.stderr.readline())
+    listening = json.loads(process.stderr.readline())
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+    process.stderr.close()
+    assert (first["level"], first["event"]) == ("warning", "no_state_dir")
+    assert (listening["process"], listening["event"], listening["metrics"]) == ("coordinator", "listening", "off")
+
+
 def test_ten_at_once(tmp_path: Path) -> None:  # known-bugs 38
     model, path = small(tmp_path / "model"), recipe(tmp_path, "half", HALF)
     commands = [
