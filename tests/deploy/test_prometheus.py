@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -97,10 +98,22 @@ def test_the_dashboard_is_well_formed() -> None:
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24, panel["title"]
 
 
-def get(address: str, path: str, **query: str) -> Any:
+def fetch(address: str, path: str) -> bytes:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{address}{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
-        return json.load(answer)
+    with opener.open(f"http://{address}{path}", timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def get(address: str, path: str, **query: str) -> Any:
+    return json.loads(fetch(address, f"{path}?{urllib.parse.urlencode(query)}"))
+
+
+def is_ready(address: str) -> bool:
+    """Prometheus takes calls before it has opened its database, and answers them with 503."""
+    try:
+        return bool(fetch(address, "/-/ready"))
+    except urllib.error.HTTPError:
+        return False
 
 
 def listening_port(pid: int) -> int | None:
@@ -136,7 +149,9 @@ def prometheus(directory: Path, targets: dict[str, list[str]]) -> Iterator[str]:
         )
     try:
         wait_until(lambda: listening_port(process.pid) is not None, 30, (directory / "log").read_text)
-        yield f"127.0.0.1:{listening_port(process.pid)}"
+        address = f"127.0.0.1:{listening_port(process.pid)}"
+        wait_until(lambda: is_ready(address), 60, (directory / "log").read_text)
+        yield address
     finally:
         process.terminate()
         process.wait(timeout=20)
