@@ -2,20 +2,22 @@
 # Installs what Espalier needs to be built and run on Debian 12: packages by apt, LibTorch into .deps/libtorch.
 #   scripts/install-deps.sh            to build and run
 #   scripts/install-deps.sh --tests    to run the tests as well
+#   scripts/install-deps.sh --package  to make Debian packages as well
 # Needs root or sudo only when a package is missing. Prints nothing when all is there. ESPALIER_DEPS names another folder
 # than .deps.
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-tests=no
+tests=no package=no
 for argument in "$@"; do
   case $argument in
     --tests) tests=yes ;;
+    --package) package=yes ;;
     -h | --help)
-      sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
-    *) die "unknown argument '$argument': only --tests is known" ;;
+    *) die "unknown argument '$argument': only --tests and --package are known" ;;
   esac
 done
 
@@ -31,7 +33,7 @@ packages=(
   # libraries
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libhwy-dev libisal-dev zlib1g-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
-  libsqlite3-dev libspdlog-dev libgloo-dev prometheus-cpp-dev libcivetweb-dev
+  libsqlite3-dev libspdlog-dev libgloo-dev prometheus-cpp-dev libcivetweb-dev libsystemd-dev
 )
 if [ "$tests" = yes ]; then
   packages+=(
@@ -40,11 +42,12 @@ if [ "$tests" = yes ]; then
     zsh prometheus
   )
 fi
+[ "$package" = no ] || packages+=(dpkg-dev file)
 
 install_packages() {
-  local missing=() package options=(-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
-  for package in "${packages[@]}"; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing+=("$package")
+  local missing=() name options=(-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+  for name in "${packages[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true)" = installed ] || missing+=("$name")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
   [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||

@@ -25,6 +25,7 @@
 #include "proto/support/errors.h"
 #include "proto/support/log.h"
 #include "proto/support/options.h"
+#include "proto/support/service_manager.h"
 #include "proto/support/service_options.h"
 #include "proto/support/status_macros.h"
 #include "server/api/grpc_server.h"
@@ -38,9 +39,6 @@
 namespace espalier {
 namespace {
 
-// The drain answers every call; what is left then are clients that do not read, and idle connections.
-constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
-
 struct Flags {
   std::string listen = "127.0.0.1:4770";
   std::string metrics_listen = "127.0.0.1:4771";
@@ -48,7 +46,8 @@ struct Flags {
   std::string lease = "15s";
   std::string heartbeat_interval;
   std::vector<std::string> model_roots;
-  ServiceOptions service;
+  // The drain answers every call; what is left then are clients that do not read, and idle connections.
+  ServiceOptions service{.stop_grace = "1s"};
   int port_fd = -1;
 };
 
@@ -148,6 +147,7 @@ absl::Status Serve(const Flags& flags) {
   UnixSignals signals;
   ESPALIER_RETURN_IF_ERROR(InitLog("coordinator", flags.service.log_level, flags.service.log_format));
   ESPALIER_ASSIGN_OR_RETURN(CoordinatorOptions options, OptionsOf(flags));
+  ESPALIER_ASSIGN_OR_RETURN(const absl::Duration grace, ParseDurationOption("stop-grace", flags.service.stop_grace));
   ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<Journal> opened, OpenJournal(flags.state_dir));
   Metrics metrics(Metrics::Program::kCoordinator);
   MeasuredJournal journal(std::move(opened), metrics, SystemClock());
@@ -164,12 +164,14 @@ absl::Status Serve(const Flags& flags) {
                         {"metrics", http == nullptr ? kMetricsOff : http->address()},
                         {"version", ESPALIER_VERSION}});
   if (flags.port_fd >= 0) ESPALIER_RETURN_IF_ERROR(TellPort(flags.port_fd, server->address()));
+  NotifyReady(absl::StrCat("listening at ", server->address()));
 
   const int signal = signals.WaitForFirst();
   LogInfo("draining", {{"signal", absl::StrCat(signal)}});
+  NotifyStopping();
   server->SetNotServing();
   loop.Post([&coordinator] { coordinator.Drain(); });
-  server->Shutdown(kShutdownGrace);
+  server->Shutdown(grace);
   http.reset();  // its pages ask the loop
   loop.Stop();
   LogInfo("stopped");

@@ -25,6 +25,7 @@
 #include "proto/support/names.h"
 #include "proto/support/open_files.h"
 #include "proto/support/options.h"
+#include "proto/support/service_manager.h"
 #include "proto/support/service_options.h"
 #include "proto/support/status_macros.h"
 #include "worker/session/gloo_groups.h"
@@ -37,9 +38,8 @@
 namespace espalier {
 namespace {
 
-// For the command in execution to end after SIGTERM, and then for everything else.
-constexpr absl::Duration kStopGrace = absl::Seconds(5);
-constexpr time_t kExitGraceSeconds = 9;
+// For all that is left after the command in execution has ended, or was given up.
+constexpr absl::Duration kExitGrace = absl::Seconds(4);
 
 struct Arguments {
   std::string coordinator = "127.0.0.1:4770";
@@ -48,7 +48,7 @@ struct Arguments {
   std::string bind;
   std::string interface;
   std::string device = "cpu";
-  ServiceOptions service;
+  ServiceOptions service{.stop_grace = "5s"};
   std::string exit_on_disconnect_after;
   std::string metrics_listen = kMetricsOff;
 };
@@ -77,15 +77,16 @@ sigset_t BlockEndingSignals() {
 }
 
 // The first signal ends the session; a second one, or a command that does not end, ends the process.
-void WaitForSignals(const sigset_t& ending, Session& session) {
+void WaitForSignals(const sigset_t& ending, absl::Duration grace, Session& session) {
   int signal = 0;
   sigwait(&ending, &signal);
   LogInfo("stopping", {{"signal", absl::StrCat(signal)}});
-  std::thread([ending] {
-    const timespec patience{.tv_sec = kExitGraceSeconds, .tv_nsec = 0};
+  NotifyStopping();
+  std::thread([ending, grace] {
+    const timespec patience = absl::ToTimespec(grace + kExitGrace);
     _exit(sigtimedwait(&ending, nullptr, &patience) > 0 ? 128 + SIGTERM : 0);
   }).detach();
-  session.Stop(kStopGrace);
+  session.Stop(grace);
 }
 
 absl::StatusOr<GlooPlace> PlaceOf(const Arguments& arguments) {
@@ -151,7 +152,9 @@ int Run(const Arguments& arguments) {
   WorkerMetrics counted(metrics);
   std::unique_ptr<HttpServer> http;
   absl::StatusOr<SessionOptions> options = OptionsOf(arguments);
+  const absl::StatusOr<absl::Duration> grace = ParseDurationOption("stop-grace", arguments.service.stop_grace);
   absl::Status status = options.status();
+  if (status.ok()) status = grace.status();
   if (status.ok()) status = InitLog(options->worker, arguments.service.log_level, arguments.service.log_format);
   // The server's threads are to inherit that signals are not theirs.
   const sigset_t ending = BlockEndingSignals();
@@ -165,17 +168,19 @@ int Run(const Arguments& arguments) {
     return ExitCodeOf(status);
   }
   options->metrics = &counted;
-  LogInfo("starting", {{"worker", options->worker},
+  const std::string worker = options->worker;
+  LogInfo("starting", {{"worker", worker},
                        {"incarnation", options->incarnation},
                        {"coordinator", arguments.coordinator},
                        {"metrics", http == nullptr ? kMetricsOff : http->address()},
                        {"version", ESPALIER_VERSION}});
   GlooGroups groups([&arguments] { return PlaceOf(arguments); });
   Session session(*std::move(options), groups);
-  std::thread([&ending, &session] { WaitForSignals(ending, session); }).detach();
+  std::thread([&ending, &session, grace = *grace] { WaitForSignals(ending, grace, session); }).detach();
+  NotifyReady(absl::StrCat("worker ", worker, " of the coordinator at ", arguments.coordinator));
   status = session.Run();
   if (!status.ok()) LogError("ended", {{"reason", ReasonName(status)}, {"message", std::string(status.message())}});
-  session.Stop(kStopGrace);
+  session.Stop(*grace);
   LogInfo("exiting", {});
   // The executor may be in a call that nothing ends, and other threads use the session: the system takes all of it back.
   fflush(nullptr);

@@ -71,6 +71,12 @@ absl::Status Client::Explain(const absl::Status& status, absl::string_view opera
         absl::StrCat(operation, " at ", options_.address, " did not answer in time; see its log, and repeat"),
         {{"operation", std::string(operation)}, {"address", options_.address}});
   }
+  if (status.code() == absl::StatusCode::kUnimplemented) {
+    return absl::UnimplementedError(
+        absl::StrCat("what answers at ", options_.address, " does not know ", operation,
+                     ": it is of another release than this client (", ESPALIER_VERSION,
+                     "), or no coordinator; install the same release on both (espalier health shows its own)"));
+  }
   return absl::Status(status.code(), absl::StrCat(operation, " at ", options_.address, ": ", status.message()));
 }
 

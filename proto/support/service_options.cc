@@ -19,6 +19,9 @@ absl::Status ConfigInvalid(const std::string& file, absl::string_view what) {
 }  // namespace
 
 void AddServiceOptions(CLI::App& app, ServiceOptions& options) {
+  app.add_option("--stop-grace", options.stop_grace,
+                 "What SIGTERM or SIGINT finds under way has this long to end; a second signal ends at once")
+      ->capture_default_str();
   app.add_option("--config", options.config, "File with further options, `state-dir = \"/var/lib/espalier\"` a line");
   app.add_option("--log-level", options.log_level, "debug, info, warn or error")->capture_default_str();
   app.add_option("--log-format", options.log_format, "text, as key=value, or json, an object a line")

@@ -9,12 +9,15 @@ namespace espalier {
 
 // What every service of ours can be told.
 struct ServiceOptions {
+  // What is told to end has this time for it, and a second signal ends it at once. `stop_grace` is the default on the way
+  // in.
+  std::string stop_grace;
   std::string config;
   std::string log_level = "info";
   std::string log_format = "text";
 };
 
-// Adds --config, --log-level and --log-format; call when the others are there. From then on each option is also an
+// Adds these options; call when the others are there. From then on each option is also an
 // environment variable: --state-dir is ESPALIER_STATE_DIR. The app's help names them.
 void AddServiceOptions(CLI::App& app, ServiceOptions& options);
 

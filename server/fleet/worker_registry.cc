@@ -187,8 +187,17 @@ void WorkerRegistry::OnHello(SessionId session, const v1::Hello& hello) {
   entry.heartbeat.Clear();
   if (!returning) entry.connect_time = clock_.Wall();
   sessions_[session].worker = worker;
-  LogInfo("worker_connected",
-          {{"worker", worker}, {"incarnation", hello.incarnation()}, {"host", hello.host()}, {"holds", hello.run()}});
+  LogInfo("worker_connected", {{"worker", worker},
+                               {"incarnation", hello.incarnation()},
+                               {"host", hello.host()},
+                               {"version", hello.version()},
+                               {"holds", hello.run()}});
+  if (hello.version() != ESPALIER_VERSION) {
+    LogWarn("versions_differ", {{"worker", worker},
+                                {"its", hello.version()},
+                                {"ours", ESPALIER_VERSION},
+                                {"effect", "they understand each other; install one release on both when you can"}});
+  }
   Welcome(session);
   Resend(entry);
   const bool wanted = !entry.lease.run.empty();
