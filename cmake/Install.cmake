@@ -1,0 +1,67 @@
+# What an installation holds, by component: `coordinator`, the coordinator and the command, which need no LibTorch; `worker`.
+# Debian packages: one a component (cpack --preset package).
+include(GNUInstallDirs)
+# Below the prefix, but for the system's own: a package's configuration is in /etc.
+set(_config ${CMAKE_INSTALL_SYSCONFDIR}/espalier)
+set(ESPALIER_CONFIG_DIR ${CMAKE_INSTALL_PREFIX}/${_config})
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  set(ESPALIER_CONFIG_DIR /etc/espalier)
+  set(_config ${ESPALIER_CONFIG_DIR})
+endif()
+
+install(TARGETS espalier espalier-coordinator RUNTIME COMPONENT coordinator)
+install(TARGETS espalier-worker RUNTIME COMPONENT worker)
+if(ESPALIER_WITH_LIBTORCH)
+  # LibTorch keeps the wheel's folders, by which its libraries find each other.
+  set_target_properties(espalier_gloo PROPERTIES INSTALL_RPATH "$ORIGIN/torch/lib")
+  install(TARGETS espalier_gloo LIBRARY DESTINATION lib/espalier COMPONENT worker)
+  foreach(_folder torch/lib nvidia/cu13/lib)
+    install(DIRECTORY ${ESPALIER_DEPS}/libtorch/${_folder}/ DESTINATION lib/espalier/${_folder} COMPONENT worker
+            FILES_MATCHING PATTERN "*.so*")
+  endforeach()
+endif()
+
+install(FILES client/completions/espalier.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+        RENAME espalier COMPONENT coordinator)
+install(FILES client/completions/_espalier DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT coordinator)
+install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION ${CMAKE_INSTALL_DATADIR}/espalier COMPONENT coordinator)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT coordinator)
+install(DIRECTORY proto/espalier DESTINATION ${CMAKE_INSTALL_DATADIR}/espalier/proto COMPONENT coordinator)
+
+# systemd's units, with the folder of the programs as it is known here: configure with the prefix that is meant.
+foreach(_unit IN ITEMS "espalier-coordinator;espalier-coordinator.service" "espalier-worker;espalier-worker@.service")
+  list(POP_FRONT _unit _program)
+  string(REPLACE "espalier-" "" _component ${_program})
+  configure_file(deploy/systemd/${_unit}.in ${CMAKE_BINARY_DIR}/systemd/${_unit} @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/systemd/${_unit} DESTINATION lib/systemd/system COMPONENT ${_component})
+  install(FILES deploy/systemd/${_component}.toml DESTINATION ${_config} COMPONENT ${_component})
+endforeach()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_COMPONENTS_ALL coordinator worker)
+set(CPACK_PACKAGE_CONTACT "The Espalier authors")
+set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ESPALIER_DEPS}/libtorch/torch/lib ${ESPALIER_DEPS}/libtorch/nvidia/cu13/lib)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+# Packing 450 MB of LibTorch as small as it goes takes minutes and saves little.
+set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
+set(CPACK_COMPONENT_COORDINATOR_DESCRIPTION "Keeps the masks of pruned models true on every shard: coordinator and command
+ espalier-coordinator schedules pruning recipes on workers; espalier is the command for people and scripts.")
+set(CPACK_COMPONENT_WORKER_DESCRIPTION "Keeps the masks of pruned models true on every shard: worker
+ espalier-worker holds the shards of one rank, selects masks, proves them and writes checkpoints. Carries LibTorch.")
+set(CPACK_DEBIAN_COORDINATOR_PACKAGE_NAME espalier)
+set(CPACK_DEBIAN_COORDINATOR_PACKAGE_DEPENDS adduser)
+set(CPACK_DEBIAN_COORDINATOR_PACKAGE_RECOMMENDS espalier-worker)
+set(CPACK_DEBIAN_COORDINATOR_PACKAGE_CONTROL_EXTRA
+    "${CMAKE_SOURCE_DIR}/deploy/debian/postinst;${CMAKE_SOURCE_DIR}/deploy/debian/coordinator/conffiles")
+set(CPACK_DEBIAN_WORKER_PACKAGE_NAME espalier-worker)
+set(CPACK_DEBIAN_WORKER_PACKAGE_DEPENDS adduser)
+set(CPACK_DEBIAN_WORKER_PACKAGE_CONTROL_EXTRA
+    "${CMAKE_SOURCE_DIR}/deploy/debian/postinst;${CMAKE_SOURCE_DIR}/deploy/debian/worker/conffiles")
+include(CPack)
