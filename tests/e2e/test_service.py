@@ -1,4 +1,4 @@
-"""Coordinator and worker as services: what they tell their manager, how they end, and what they say of other releases."""
+"""Coordinator and worker as services: what their manager is told, how they end, and what they say of other releases."""
 
 import signal
 import socket
