@@ -1,7 +1,6 @@
 """What `cmake --install` puts where, that it runs from there, and the units of systemd."""
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -43,7 +42,11 @@ def test_an_installed_command_finds_its_programs_and_libraries(prefix: Path, tmp
 
 
 def test_nothing_of_the_tests_is_installed(prefix: Path) -> None:
-    assert sorted(os.listdir(prefix / "bin")) == ["espalier", "espalier-coordinator", "espalier-worker"]
+    assert sorted(path.name for path in (prefix / "bin").iterdir()) == [
+        "espalier",
+        "espalier-coordinator",
+        "espalier-worker",
+    ]
     for installed, source in [
         ("share/bash-completion/completions/espalier", "client/completions/espalier.bash"),
         ("share/espalier/prometheus/espalier.rules.yml", "deploy/prometheus/espalier.rules.yml"),
