@@ -39,7 +39,7 @@ if [ "$tests" = yes ]; then
   packages+=(
     libgtest-dev libgmock-dev libbenchmark-dev
     clang clang-tidy clang-format libclang-rt-14-dev
-    zsh prometheus systemd
+    zsh prometheus systemd chromium
   )
 fi
 [ "$package" = no ] || packages+=(dpkg-dev file)

@@ -6,7 +6,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 [ $# -le 1 ] || die "one folder at most: scripts/package.sh [FOLDER]"
 
 "$ROOT/scripts/install-deps.sh" --package
-build package
+build package espalier espalier-coordinator espalier-worker
 say "packing"
 cd "$ROOT/build/package"
 rm -f ./*.deb
