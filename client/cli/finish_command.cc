@@ -21,7 +21,7 @@ absl::StatusOr<int> Finish(const Options& options) {
   ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(options.coordinator));
   ESPALIER_ASSIGN_OR_RETURN(v1::Run run, client->FinishRun(name));
   if (options.wait) {
-    ESPALIER_ASSIGN_OR_RETURN(run, FollowRun(*client, name, /*finishing=*/true));
+    ESPALIER_ASSIGN_OR_RETURN(run, FollowRun(*client, name, Until::kHeldAgain));
     ESPALIER_RETURN_IF_ERROR(OutcomeOf(run));
   }
   std::cout << run.name() << " " << StateName(run.state()) << "\n";

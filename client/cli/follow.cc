@@ -29,12 +29,13 @@ const v1::Operation* Find(const v1::Run& run, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<v1::Run> FollowRun(Client& client, const std::string& name, bool finishing) {
+absl::StatusOr<v1::Run> FollowRun(Client& client, const std::string& name, Until until) {
   Progress progress = MakeProgress();
   RunView view(progress, /*show_queue=*/true);
   ESPALIER_RETURN_IF_ERROR(client.WatchRun(name, 0, [&](const v1::RunEvent& event) {
     view.OnEvent(event);
-    return !(finishing && event.run().state() == v1::Run::STATE_RUNNING && event.run().has_error());
+    if (!IsHeld(view.run())) return true;
+    return until == Until::kEnded || (until == Until::kHeldAgain && !view.run().has_error());
   }));
   return client.GetRun(name);
 }

@@ -34,6 +34,10 @@ std::string PhaseLabel(const std::string& phase, const v1::Run& run) {
   return absl::StrCat(phase, " ", std::min(run.updates_done() + 1, run.updates_total()), "/", run.updates_total());
 }
 
+bool IsHeld(const v1::Run& run) {
+  return run.state() == v1::Run::STATE_RUNNING && absl::StartsWith(run.state_reason(), "held");
+}
+
 absl::Status OutcomeOf(const v1::Run& run) {
   if (run.state() == v1::Run::STATE_SUCCEEDED) return absl::OkStatus();
   const absl::Status error = FromProto(run.error());
@@ -72,7 +76,7 @@ void RunView::OnEvent(const v1::RunEvent& event) {
       if (began) progress_.Step("load", 0, 0, "");
       return;
     case v1::Run::STATE_RUNNING:
-      if (absl::StartsWith(run_.state_reason(), "held") && run_.state_reason() != before.state_reason()) {
+      if (IsHeld(run_) && run_.state_reason() != before.state_reason()) {
         held_ = true;
         progress_.End(!run_.has_error());
         if (run_.has_error()) progress_.Line(run_.error().message());

@@ -23,13 +23,15 @@ class RunView {
   Progress& progress_;
   const bool show_queue_;
   v1::Run run_;
-  // All stages are done and the run waits for FinishRun.
   bool held_ = false;
 };
 
 // "load", "select 2/3": a phase in words, with the update where the recipe has several. Empty for phases that are not
 // shown (count, vote).
 std::string PhaseLabel(const std::string& phase, const v1::Run& run);
+
+// All stages are done, and the run waits for FinishRun.
+bool IsHeld(const v1::Run& run);
 
 // What a terminal run means to its caller: OK where it succeeded, its error otherwise.
 absl::Status OutcomeOf(const v1::Run& run);

@@ -31,7 +31,7 @@ absl::StatusOr<int> Submit(const Options& options) {
   ESPALIER_ASSIGN_OR_RETURN(v1::Run run, client->CreateRun(std::move(request)));
   if (options.wait && !options.validate_only) {
     if (!options.json) std::cout << run.name() << std::endl;
-    ESPALIER_ASSIGN_OR_RETURN(run, FollowRun(*client, run.name()));
+    ESPALIER_ASSIGN_OR_RETURN(run, FollowRun(*client, run.name(), Until::kHeld));
   }
   if (options.json) {
     std::cout << Pretty(ToJson(run));
@@ -41,7 +41,7 @@ absl::StatusOr<int> Submit(const Options& options) {
   } else if (!options.wait) {
     std::cout << run.name() << "\n";
   }
-  if (options.wait && !options.validate_only) ESPALIER_RETURN_IF_ERROR(OutcomeOf(run));
+  if (options.wait && !options.validate_only && !IsHeld(run)) ESPALIER_RETURN_IF_ERROR(OutcomeOf(run));
   return kExitOk;
 }
 
@@ -54,7 +54,8 @@ void AddSubmit(CLI::App& app, Invocation& invocation) {
   AddCoordinatorOption(*command, options->coordinator);
   command->add_flag("--validate-only", options->validate_only, "Check everything and make nothing");
   command->add_flag("--no-queue", options->no_queue, "Refuse where too few workers are idle now, instead of queueing");
-  command->add_flag("--wait", options->wait, "Show progress until the run has ended, and exit by its outcome");
+  command->add_flag("--wait", options->wait,
+                    "Show progress until the run has ended or is held, and exit by its outcome");
   command->add_flag("--json", options->json, "Print the run as JSON");
   command->footer(
       "Paths are those of the workers' machines.\n\nExample:\n"

@@ -31,7 +31,7 @@ absl::StatusOr<int> Watch(const Options& options) {
     }));
     ESPALIER_ASSIGN_OR_RETURN(run, client->GetRun(name));
   } else {
-    ESPALIER_ASSIGN_OR_RETURN(run, FollowRun(*client, name));
+    ESPALIER_ASSIGN_OR_RETURN(run, FollowRun(*client, name, Until::kEnded));
   }
   ESPALIER_RETURN_IF_ERROR(OutcomeOf(run));
   if (!options.json) {

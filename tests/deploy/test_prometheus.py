@@ -192,7 +192,7 @@ def test_every_query_of_the_dashboard_returns_data(tmp_path: Path, capsys: pytes
         wait_until(lambda: len(ask("up == 1")) == 4, 30, cluster.all_logs)
         shared = ("--model", model, "--workers", "1")
         cluster.cli("submit", path, *shared, "--output", tmp_path / "saved", "--wait")
-        run = json.loads(cluster.cli("submit", path, *shared, "--hold", "--json").out)["name"]
+        run = cluster.hold(path, model, 1)
         # And one that cannot go on: a held run expects nothing, and has no time of its last progress.
         cluster.cli("submit", path, "--model", model, "--workers", "2", "--hold")
         report = json.loads(cluster.cli("report", run, "--json").out)["params_summary"]

@@ -403,6 +403,13 @@ class Cluster:
     def cli(self, *args: str | Path, check: bool = True, timeout: float = 120) -> Outcome:
         return espalier(*args, env={"ESPALIER_COORDINATOR": self.address}, check=check, timeout=timeout)
 
+    def hold(self, path: Path, model: Path, workers: int) -> str:
+        """Submits a run that is held, and waits until it has done its stages; its name."""
+        arguments = ("--model", model, "--workers", str(workers), "--hold", "--wait", "--json")
+        run = json.loads(self.cli("submit", path, *arguments).out)
+        assert (run["state"], run["updates_done"]) == ("RUNNING", run["updates_total"])
+        return str(run["name"])
+
     def signal_worker(self, index: int, number: signal.Signals) -> None:
         os.kill(self.processes[index].pid, number)
 

@@ -21,7 +21,6 @@ from harness import (
     read_safetensors,
     recipe,
     tree,
-    wait_until,
     without_provenance,
     write_dcp,
 )
@@ -134,12 +133,7 @@ def test_a_save_on_request(tmp_path: Path) -> None:
     model = make_checkpoint(tmp_path / "model", tensors, CONFIG)
     path = recipe(tmp_path, "half", HALF)
     with Cluster(tmp_path / "c", workers=2, lease="15s") as cluster:
-        run = cluster.cli("submit", path, "--model", model, "--workers", "2", "--hold").out.strip()
-
-        def pruned() -> bool:
-            return bool(json.loads(cluster.cli("runs", "--json").out)[0].get("mask_version"))
-
-        wait_until(pruned, 60, cluster.all_logs)
+        run = cluster.hold(path, model, 2)
         cluster.cli("save", run, tmp_path / "dcp", "--format", "dcp", "--max-shard-size", "300")
         cluster.cli("save", run, tmp_path / "hf", "--format", "hf")
         cluster.cli("finish", run, "--wait")

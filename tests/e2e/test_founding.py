@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import Cluster, Tensor, espalier, make_checkpoint, messages, recipe, tree, wait_until
+from harness import Cluster, Tensor, espalier, make_checkpoint, recipe, tree
 
 TOTAL, PRUNABLE, SPARSE, PERCENT = 15_191_712, 15_187_968, 2_322_540, 15.291973225121358
 MASKED = (
@@ -52,27 +52,10 @@ def dense_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return founding_model(tmp_path_factory.mktemp("founding") / "dense", sparse=False)
 
 
-def held_run(cluster: Cluster, path: Path, model: Path, workers: int) -> str:
-    """Submits a run that is held, waits until its stages are done, and returns its name."""
-    out = cluster.cli("submit", path, "--model", model, "--workers", str(workers), "--hold", "--json").out
-    name: str = json.loads(out)["name"]
-    pb, state = messages("sparsification_service"), messages("resources").Run.State
-
-    def held() -> bool:
-        run = cluster.service().GetRun(pb.GetRunRequest(name=name), timeout=10)
-        assert run.state != state.Value("STATE_FAILED"), run.error.message
-        return bool(run.HasField("sparsity"))
-
-    wait_until(held, 60, lambda: "the run is not held\n" + cluster.all_logs())
-    return name
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_founding_figures_in_both_modes(tmp_path: Path, sparse_model: Path, workers: int) -> None:
     with Cluster(tmp_path / "cluster", workers=workers, lease="15s") as cluster:
-        run = held_run(
-            cluster, recipe(tmp_path, "hold", f"ConstantPruningModifier: {{{TARGETS}}}"), sparse_model, workers
-        )
+        run = cluster.hold(recipe(tmp_path, "hold", f"ConstantPruningModifier: {{{TARGETS}}}"), sparse_model, workers)
         reports = {
             mode: json.loads(cluster.cli("report", run, "--mode", mode, "--json").out)
             for mode in ("shard-counts", "gather")
@@ -108,7 +91,7 @@ def test_a_corrupted_gather_changes_gather_alone(tmp_path: Path, sparse_model: P
     env = {"ESPALIER_FAULT": "gather_chunk=corrupt", "ESPALIER_FAULT_LOG": str(fault_log)}
     program = "espalier-worker-faults"
     with Cluster(tmp_path / "cluster", workers=2, lease="15s", worker_program=program, worker_env={-1: env}) as cluster:
-        run = held_run(cluster, recipe(tmp_path, "hold", hold), sparse_model, 2)
+        run = cluster.hold(recipe(tmp_path, "hold", hold), sparse_model, 2)
         counts = json.loads(cluster.cli("report", run, "--mode", "shard-counts", "--json").out)
         gather = json.loads(cluster.cli("report", run, "--mode", "gather", "--json").out)
     assert "gather_chunk" in fault_log.read_text()
@@ -120,7 +103,7 @@ def test_a_gather_that_contradicts_the_plan_ends_the_run(tmp_path: Path, sparse_
     env = {"ESPALIER_FAULT": "gather_chunk=corrupt", "ESPALIER_FAULT_LOG": str(tmp_path / "faults")}
     program = "espalier-worker-faults"
     with Cluster(tmp_path / "cluster", workers=2, lease="15s", worker_program=program, worker_env={-1: env}) as cluster:
-        run = held_run(cluster, recipe(tmp_path, "hold", f"ConstantPruningModifier: {{{TARGETS}}}"), sparse_model, 2)
+        run = cluster.hold(recipe(tmp_path, "hold", f"ConstantPruningModifier: {{{TARGETS}}}"), sparse_model, 2)
         report = cluster.cli("report", run, "--mode", "gather", "--json", check=False)
         assert report.code != 0
         assert "is not in the live tensor" in report.err

@@ -17,7 +17,6 @@ from harness import (
     read_masks,
     read_safetensors,
     recipe,
-    wait_until,
     write_safetensors,
 )
 
@@ -27,19 +26,6 @@ HOLD = 'ConstantPruningModifier: {targets: ["re:l.*"]}'
 def weights(rows: int = 24, columns: int = 16, layers: int = 4) -> dict[str, Tensor]:
     random = np.random.default_rng(3)
     return {f"l{i}.weight": bf16(random.standard_normal((rows, columns)).astype("<f4")) for i in range(layers)}
-
-
-def hold(cluster: Cluster, path: Path, model: Path, workers: int) -> str:
-    """A run that has done its stages and is held."""
-    arguments = ("--model", model, "--workers", str(workers), "--hold", "--json")
-    name: str = json.loads(cluster.cli("submit", path, *arguments).out)["name"]
-
-    def done() -> bool:
-        run = next(run for run in json.loads(cluster.cli("runs", "--json").out) if run["name"] == name)
-        return bool(run["state"] == "RUNNING" and run["updates_done"] == run["updates_total"])
-
-    wait_until(done, 60, cluster.all_logs)
-    return name
 
 
 def params(text: str) -> dict[str, Any]:
@@ -84,11 +70,11 @@ def test_masks_survive_the_end_of_everything(tmp_path: Path) -> None:  # known-b
         'MagnitudePruningModifier: {targets: ["re:l[23]"], final_sparsity: 0.7}',
     )
     with Cluster(tmp_path / "first") as cluster:
-        name = hold(cluster, path, model, 2)
+        name = cluster.hold(path, model, 2)
         cluster.cli("save", name, tmp_path / "saved")
         before = cluster.cli("report", name, "--json").out
     with Cluster(tmp_path / "second", workers=3) as cluster:
-        name = hold(cluster, recipe(tmp_path, "hold", HOLD), tmp_path / "saved", 3)
+        name = cluster.hold(recipe(tmp_path, "hold", HOLD), tmp_path / "saved", 3)
         cluster.cli("save", name, tmp_path / "again")
         after = cluster.cli("report", name, "--json").out
     assert params(after) == params(before)
@@ -123,7 +109,7 @@ def test_totals_are_sums_of_shapes(tmp_path: Path, mode: str) -> None:  # known-
     path = recipe(tmp_path, "hold", HOLD)
     with Cluster(tmp_path / "c", workers=4) as cluster:
         for workers in (1, 3, 4):
-            name = hold(cluster, path, model, workers)
+            name = cluster.hold(path, model, workers)
             report = json.loads(cluster.cli("report", name, "--mode", mode, "--json").out)
             assert report["params_summary"]["total"] == sum(t.values.size for t in tensors.values())
             assert report["params_summary"]["sparse"] == 0
@@ -144,7 +130,7 @@ def test_a_gather_needs_the_memory_of_one_parameter(tmp_path: Path) -> None:  # 
     tensors = {f"l{i:02}.weight": bf16(np.full((1024, size // 1024), 1.5, "<f4")) for i in range(layers)}
     model = make_checkpoint(tmp_path / "model", tensors)
     with Cluster(tmp_path / "c") as cluster:
-        name = hold(cluster, recipe(tmp_path, "hold", HOLD), model, 2)
+        name = cluster.hold(recipe(tmp_path, "hold", HOLD), model, 2)
         cluster.cli("report", name)
         before = {i: peak(p.pid) for i, p in cluster.processes.items()}
         report = json.loads(cluster.cli("report", name, "--mode", "gather", "--json").out)

@@ -100,8 +100,7 @@ def fixture_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     model = make_checkpoint(directory / "m", tensors)
     path = recipe(directory, "zeros", 'ConstantPruningModifier: {targets: ["re:.*weight"]}')
     with Cluster(directory / "c", workers=1, lease="60s") as cluster:
-        run = cluster.cli("submit", path, "--model", model, "--workers", "1", "--hold").out.split()[0]
-        cluster.cli("report", run)  # waits for the update before it
+        run = cluster.hold(path, model, 1)
         found = re.search(r"metrics=(127\.0\.0\.1:\d+)", cluster.log("coordinator"))
         assert found
         url = f"http://{found.group(1)}/?run={run}"
