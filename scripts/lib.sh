@@ -65,3 +65,18 @@ build() {
   cmake --build "$ROOT/build/$preset" --parallel "$(nproc)" "${targets[@]}" ||
     die "preset $preset does not build: see above"
 }
+
+# use_containers: sets ENGINE and COMPOSE to the commands of Docker, or of what stands in for it where there is none: the
+# script that CONTAINERS_SH names (default: ../shared/tools/containers.sh). COMPOSE may be set already.
+use_containers() {
+  local containers=${CONTAINERS_SH:-$ROOT/../shared/tools/containers.sh}
+  if [ -x "$containers" ]; then
+    quietly "$containers" up || die "$containers cannot start: see above"
+    eval "$("$containers" env)"
+    ENGINE=podman COMPOSE=${COMPOSE:-docker-compose}
+  else
+    ENGINE=docker COMPOSE=${COMPOSE:-docker compose}
+  fi
+  command -v "$ENGINE" >/dev/null || die "no $ENGINE here: install it, or name a stand-in with CONTAINERS_SH"
+  export ENGINE COMPOSE
+}

@@ -8,22 +8,15 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 [ $# -eq 0 ] || die "unexpected argument '$1': this script takes none"
 
-containers=${CONTAINERS_SH:-$ROOT/../shared/tools/containers.sh}
 oracles=${ESPALIER_ORACLES:-$ROOT/../shared/oracles}
 [ -d "$oracles" ] || die "the tests' oracles are not in $oracles: name their folder with ESPALIER_ORACLES"
 [ -z "$(git -C "$ROOT" status --porcelain)" ] || say "what is not committed stays out"
 
-engine=docker
-if [ -x "$containers" ]; then
-  quietly "$containers" up || die "$containers cannot start: see above"
-  eval "$("$containers" env)"
-  engine=podman
-fi
-command -v "$engine" >/dev/null || die "no $engine here: install it, or name a stand-in with CONTAINERS_SH"
+use_containers
 
 image=espalier-prove-bare
 context=$(mktemp -d)
-trap 'rm -rf "$context"; "$engine" rmi --force "$image" >/dev/null 2>&1 || true' EXIT
+trap 'rm -rf "$context"; "$ENGINE" rmi --force "$image" >/dev/null 2>&1 || true' EXIT
 mkdir -p "$context/espalier" "$context/shared"
 git -C "$ROOT" archive HEAD | tar -x -C "$context/espalier"
 cp -r "$oracles" "$context/shared/oracles"
@@ -36,5 +29,5 @@ RUN /src/espalier/scripts/test.sh
 DOCKERFILE
 volumes=()
 [ -z "${PROVE_CCACHE:-}" ] || volumes=(--volume "$PROVE_CCACHE:/ccache")
-"$engine" build --no-cache "${volumes[@]}" --tag "$image" "$context"
+"$ENGINE" build --no-cache "${volumes[@]}" --tag "$image" "$context"
 say "both commands passed in a bare Debian 12"
