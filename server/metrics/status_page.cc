@@ -234,7 +234,9 @@ void AddRun(std::string& out, const Snapshot& snapshot, absl::Time now) {
   for (const v1::PlannedStage& stage : snapshot.plan.stages()) item("stage", stage.name());
   item("updates", absl::StrCat(run.updates_done(), " of ", run.updates_total(), ", mask version ", run.mask_version()));
   const v1::RunProgress& progress = snapshot.progress;
-  if (!progress.phase().empty()) {
+  // A run that is held is at work on nothing: what was told last is over.
+  const bool held = run.state() == v1::Run::STATE_RUNNING && !run.state_reason().empty();
+  if (!progress.phase().empty() && !held) {
     item("now",
          absl::StrCat(progress.phase(), ": ", Thousands(progress.done()), " of ", Thousands(progress.total()), " ",
                       progress.unit(), " (",

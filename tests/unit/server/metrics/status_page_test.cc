@@ -75,6 +75,17 @@ TEST(StatusPageTest, WhatUsersNamedIsEscaped) {
                           HasSubstr("&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;")));
 }
 
+TEST(StatusPageTest, WhatARunDoesNow) {
+  Snapshot snapshot;
+  snapshot.run.set_name("runs/a");
+  snapshot.run.set_state(v1::Run::STATE_RUNNING);
+  snapshot.progress.set_phase("report");
+  snapshot.progress.set_total(4);
+  EXPECT_THAT(RenderStatus(snapshot, absl::UnixEpoch()), HasSubstr("report: 0 of 4"));
+  snapshot.run.set_state_reason("held; `espalier finish runs/a` ends it");
+  EXPECT_THAT(RenderStatus(snapshot, absl::UnixEpoch()), Not(HasSubstr("report: 0 of 4")));
+}
+
 TEST(StatusPageTest, ShowsTheRunThatIsAskedFor) {
   Cluster cluster;
   cluster.AddWorkers(1);
