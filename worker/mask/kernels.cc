@@ -163,6 +163,7 @@ void NonZeros(size_t width, const uint8_t* elements, size_t count, uint64_t magn
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "worker/device/accelerator.h"
 #include "worker/shard/dtype.h"
 
 namespace espalier {
@@ -217,23 +218,38 @@ size_t Width(v1::Dtype dtype) {
   return static_cast<size_t>(std::max<int64_t>(DtypeSize(dtype), 1));
 }
 
+DeviceElements OnDevice(v1::Dtype dtype, absl::Span<const std::byte> bytes) {
+  const size_t width = Width(dtype);
+  // Whoever writes has been given bytes to write to.
+  return {const_cast<std::byte*>(bytes.data()), static_cast<int>(width), static_cast<int64_t>(bytes.size() / width)};
+}
+
 }  // namespace
 
 void ApplyMask(v1::Dtype dtype, absl::Span<std::byte> bytes, const Bitmask& mask) {
   const size_t count = bytes.size() / Width(dtype);
   assert(static_cast<int64_t>(count) == mask.size());
+  if (Accelerator* device = AcceleratorOf(bytes.data())) {
+    return device->Apply(OnDevice(dtype, bytes), mask.words().data());
+  }
   HWY_DYNAMIC_DISPATCH(Apply)(Width(dtype), Raw(bytes), count, mask.words().data());
 }
 
 int64_t CountZeros(v1::Dtype dtype, absl::Span<const std::byte> bytes) {
   const Encoding encoding = EncodingOf(dtype);
   if (!encoding.has_zero) return 0;
+  if (Accelerator* device = AcceleratorOf(bytes.data())) {
+    return device->CountZeros(OnDevice(dtype, bytes), encoding.magnitude);
+  }
   return HWY_DYNAMIC_DISPATCH(Zeros)(Width(dtype), Raw(bytes), bytes.size() / Width(dtype), encoding.magnitude);
 }
 
 int64_t CountNans(v1::Dtype dtype, absl::Span<const std::byte> bytes) {
   if (!IsFloatDtype(dtype)) return 0;
   const Encoding encoding = EncodingOf(dtype);
+  if (Accelerator* device = AcceleratorOf(bytes.data())) {
+    return device->CountAbove(OnDevice(dtype, bytes), encoding.magnitude, encoding.largest_number);
+  }
   return HWY_DYNAMIC_DISPATCH(Above)(Width(dtype), Raw(bytes), bytes.size() / Width(dtype), encoding.magnitude,
                                      encoding.largest_number);
 }
@@ -243,6 +259,10 @@ VerifyCounts VerifyMask(v1::Dtype dtype, absl::Span<const std::byte> bytes, cons
   assert(static_cast<int64_t>(count) == mask.size());
   const Encoding encoding = EncodingOf(dtype);
   VerifyCounts counts;
+  if (Accelerator* device = AcceleratorOf(bytes.data())) {
+    device->Verify(OnDevice(dtype, bytes), mask.words().data(), encoding.magnitude, counts.zeros, counts.violations);
+    return counts;
+  }
   HWY_DYNAMIC_DISPATCH(Verify)
   (Width(dtype), Raw(bytes), count, mask.words().data(), encoding.magnitude, counts.zeros, counts.violations);
   return counts;
@@ -252,6 +272,10 @@ Bitmask MaskOfZeros(v1::Dtype dtype, absl::Span<const std::byte> bytes) {
   const size_t count = bytes.size() / Width(dtype);
   Bitmask mask(static_cast<int64_t>(count));
   if (!EncodingOf(dtype).has_zero) return mask;
+  if (Accelerator* device = AcceleratorOf(bytes.data())) {
+    device->NonZeros(OnDevice(dtype, bytes), EncodingOf(dtype).magnitude, mask.words().data());
+    return mask;
+  }
   HWY_DYNAMIC_DISPATCH(NonZeros)
   (Width(dtype), Raw(bytes), count, EncodingOf(dtype).magnitude, mask.words().data());
   return mask;

@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"
 // clang-format off: foreach_target.h comes first
 #include "hwy/highway.h"
+#include "worker/device/element_ops.h"
 #include "worker/select/words-inl.h"
 // clang-format on
 
@@ -92,8 +93,7 @@ void AddWithinOf(const uint8_t* elements, size_t count, T low, T last, T nan, in
     for (uint64_t bits = WithinBits<T>(at, low, last, nan) & valid; bits != 0; bits &= bits - 1) {
       T image;
       hwy::CopyBytes<sizeof(T)>(at + static_cast<size_t>(std::countr_zero(bits)) * sizeof(T), &image);
-      image = std::min<T>(image & std::numeric_limits<T>::max(), nan);
-      histogram.Add(static_cast<U>(image - low) >> shift, 1);
+      histogram.Add(BinOf<U>(ImageOf<U>(static_cast<U>(image), static_cast<U>(nan)), static_cast<U>(low), shift), 1);
     }
   });
 }
@@ -134,6 +134,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include "worker/mask/kernels.h"
 #include "worker/select/image.h"
+#include "worker/select/on_device.h"
 #include "worker/shard/dtype.h"
 
 namespace espalier {
@@ -157,6 +158,11 @@ const uint8_t* Raw(absl::Span<const std::byte> bytes) {
 
 bool IsNative(const Magnitudes& values) {
   return !values.as_f64 || values.dtype == v1::DTYPE_F64;
+}
+
+// Null where the elements lie in host memory, or are read as another dtype.
+Accelerator* DeviceOf(const Magnitudes& values) {
+  return IsNative(values) ? AcceleratorOf(values.bytes.data()) : nullptr;
 }
 
 const uint64_t* WordsOf(const Bitmask* mask) {
@@ -229,6 +235,7 @@ void Histogrammer::AddLeading(const Magnitudes& values, const RadixPass& pass, H
 
 void Histogrammer::Add(const Magnitudes& values, const RadixPass& pass, const Bitmask* first, Histogram& histogram) {
   if (values.bytes.empty()) return;
+  if (Accelerator* device = DeviceOf(values)) return AddOnDevice(*device, values, pass, first, histogram);
   const uint64_t nan = values.format().nan;
   const uint64_t low = pass.prefix << (pass.width + pass.shift);
   const uint64_t last = low + ((uint64_t{1} << (pass.width + pass.shift)) - 1);
@@ -266,6 +273,7 @@ void Histogrammer::Add(const Magnitudes& values, const RadixPass& pass, const Bi
 }
 
 OrderCounts CountAt(const Magnitudes& values, uint64_t threshold, const Bitmask* first) {
+  if (Accelerator* device = DeviceOf(values)) return CountAtOnDevice(*device, values, threshold, first);
   OrderCounts counts;
   const uint64_t nan = values.format().nan;
   if (IsNative(values)) {
@@ -287,6 +295,7 @@ OrderCounts CountAt(const Magnitudes& values, uint64_t threshold, const Bitmask*
 }
 
 Bitmask BuildMask(const Magnitudes& values, uint64_t threshold, int64_t kept_ties, const Bitmask* first) {
+  if (Accelerator* device = DeviceOf(values)) return BuildMaskOnDevice(*device, values, threshold, kept_ties, first);
   Bitmask mask(values.size(), false);
   const uint64_t nan = values.format().nan;
   if (IsNative(values)) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/errors.h"
+#include "worker/device/accelerator.h"
 
 namespace espalier {
 namespace {
@@ -20,6 +21,7 @@ constexpr size_t kMapBytes = size_t{1} << 20;
 
 // Null with errno when the machine does not give it.
 std::shared_ptr<std::byte> Obtain(size_t bytes) {
+  if (AcceleratorInUse()) return ObtainFromAccelerator(bytes);
   if (bytes >= kMapBytes) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return nullptr;

@@ -11,8 +11,9 @@
 
 namespace espalier {
 
-// Bytes of a shard, 64-byte aligned, zero-initialised by the kernel, in host memory. Whoever holds a shared_ptr to it
-// keeps it alive; who holds only a span of it may look at memory that is no longer the live tensor's.
+// Bytes of a shard, 64-byte aligned, zero, in host memory or in that of the accelerator in use, which the host may read and
+// write as well. Whoever holds a shared_ptr to it keeps it alive; who holds only a span of it may look at memory that is no
+// longer the live tensor's.
 class Storage {
  public:
   // LIMIT_EXCEEDED when the machine does not give the memory. Zero bytes are fine.
