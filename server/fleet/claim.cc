@@ -1,9 +1,12 @@
 #include "server/fleet/claim.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
 namespace espalier {
@@ -34,12 +37,26 @@ bool NaturalLess(absl::string_view a, absl::string_view b) {
 
 }  // namespace
 
-ClaimDecision DecideClaim(int world_size, std::vector<std::string> idle) {
-  const size_t need = static_cast<size_t>(world_size);
-  if (idle.size() < need) return {{}, absl::StrCat("need ", need, ", have ", idle.size(), " idle")};
-  std::sort(idle.begin(), idle.end(), NaturalLess);
-  idle.resize(need);
-  return {std::move(idle), ""};
+ClaimDecision DecideClaim(int world_size, std::vector<IdleWorker> idle) {
+  const auto need = static_cast<size_t>(world_size);
+  std::sort(idle.begin(), idle.end(),
+            [](const IdleWorker& a, const IdleWorker& b) { return NaturalLess(a.name, b.name); });
+  std::map<std::string, std::vector<std::string>> by_backend;
+  for (const IdleWorker& worker : idle) by_backend[worker.backend].push_back(worker.name);
+  for (const IdleWorker& worker : idle) {
+    std::vector<std::string>& companions = by_backend[worker.backend];
+    if (companions.size() < need) continue;
+    companions.resize(need);
+    return {std::move(companions), ""};
+  }
+  std::string reason = absl::StrCat("need ", need, ", have ", idle.size(), " idle");
+  if (idle.size() >= need) {
+    const auto one = [](std::string* out, const auto& group) {
+      absl::StrAppend(out, group.second.size(), " over ", group.first);
+    };
+    absl::StrAppend(&reason, ", not of one back end: ", absl::StrJoin(by_backend, ", ", one));
+  }
+  return {{}, reason};
 }
 
 }  // namespace espalier

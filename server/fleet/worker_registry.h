@@ -15,6 +15,7 @@
 #include "espalier/v1/resources.pb.h"
 #include "espalier/v1/worker_service.pb.h"
 #include "proto/support/clock.h"
+#include "server/fleet/claim.h"
 #include "server/fleet/lease.h"
 #include "server/fleet/session_link.h"
 
@@ -73,7 +74,7 @@ class WorkerRegistry {
   // --- worker_registry_use.cc: what runs and clients use
 
   // Names of idle checkpoint workers, and of all that are connected.
-  std::vector<std::string> Idle() const;
+  std::vector<IdleWorker> Idle() const;
   std::vector<std::string> Connected() const;
 
   void Claim(const std::string& worker, const std::string& run, int rank);

@@ -12,12 +12,13 @@ namespace espalier {
 
 using google::protobuf::util::TimeUtil;
 
-std::vector<std::string> WorkerRegistry::Idle() const {
-  std::vector<std::string> names;
+std::vector<IdleWorker> WorkerRegistry::Idle() const {
+  std::vector<IdleWorker> idle;
   for (const auto& [name, entry] : entries_) {
-    if (Verdict(entry).state == v1::Worker::STATE_IDLE) names.push_back(name);
+    if (Verdict(entry).state != v1::Worker::STATE_IDLE) continue;
+    idle.push_back({name, entry.hello.backends().empty() ? "" : entry.hello.backends(0)});
   }
-  return names;
+  return idle;
 }
 
 std::vector<std::string> WorkerRegistry::Connected() const {

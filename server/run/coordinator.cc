@@ -242,12 +242,12 @@ void Coordinator::ReleaseQueued(const std::string& run) {
 // --- what saves left behind
 
 void Coordinator::TryDiscards() {
-  const std::vector<std::string> idle = registry_.Idle();
+  const std::vector<IdleWorker> idle = registry_.Idle();
   if (idle.empty() || draining_) return;
   for (auto& [token, pending] : discards_) {
     if (pending.in_flight) continue;
     // Another worker each time: not every one may see the directory.
-    const std::string& worker = idle[static_cast<size_t>(pending.attempts) % idle.size()];
+    const std::string& worker = idle[static_cast<size_t>(pending.attempts) % idle.size()].name;
     v1::Command command;
     command.set_run(pending.discard.run);
     command.set_generation(pending.discard.generation);

@@ -67,14 +67,16 @@ void Coordinator::CreateRun(const v1::CreateRunRequest& request, Reply<v1::Creat
                {CheckRunnable(planned->plan, spec.worker_kind()), CheckPlanSize(planned->plan)}) {
             if (!status.ok()) return done(status);
           }
-          const int idle = static_cast<int>(registry_.Idle().size());
+          const std::vector<IdleWorker> idle = registry_.Idle();
+          const ClaimDecision claim = DecideClaim(spec.world_size(), idle);
           const bool wait = !request.has_wait_for_workers() || request.wait_for_workers();
-          if (!wait && (idle < spec.world_size() || !queue_.empty())) {
-            return done(MakeError(v1::ERROR_REASON_WORKERS_MISSING,
-                                  absl::StrCat("need ", spec.world_size(), " idle workers, have ", idle,
-                                               queue_.empty() ? "" : ", and other runs wait for them",
-                                               "; start more, or let the run wait"),
-                                  {{"have", absl::StrCat(idle)}, {"need", absl::StrCat(spec.world_size())}}));
+          if (!wait && (claim.workers.empty() || !queue_.empty())) {
+            return done(
+                MakeError(v1::ERROR_REASON_WORKERS_MISSING,
+                          absl::StrCat(claim.workers.empty() ? claim.reason : absl::StrCat(idle.size(), " are idle"),
+                                       queue_.empty() ? "" : ", and other runs wait for them",
+                                       "; start more, or let the run wait"),
+                          {{"have", absl::StrCat(idle.size())}, {"need", absl::StrCat(spec.world_size())}}));
           }
           RunEntry entry;
           entry.spec = spec;

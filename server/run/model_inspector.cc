@@ -26,7 +26,8 @@ void ModelInspector::Inspect(const v1::InspectModel& question, Done done) {
 
 void ModelInspector::Ask(int64_t id) {
   Question& question = questions_[id];
-  std::vector<std::string> workers = registry_.Idle();
+  std::vector<std::string> workers;
+  for (IdleWorker& idle : registry_.Idle()) workers.push_back(std::move(idle.name));
   const std::vector<std::string> connected = registry_.Connected();
   workers.insert(workers.end(), connected.begin(), connected.end());
   const auto fresh = std::find_if(workers.begin(), workers.end(), [&](const std::string& worker) {

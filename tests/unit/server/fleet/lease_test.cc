@@ -56,16 +56,33 @@ TEST(LeaseTest, AShortLeaseIsSuspectAtItsHalf) {
   EXPECT_EQ(DecideLease(absl::Seconds(101), Connected(absl::Seconds(100)), options).state, v1::Worker::STATE_SUSPECT);
 }
 
+std::vector<IdleWorker> OverGloo(std::vector<std::string> names) {
+  std::vector<IdleWorker> idle;
+  for (std::string& name : names) idle.push_back({std::move(name), "gloo"});
+  return idle;
+}
+
 TEST(ClaimTest, AllOrNone) {
-  const ClaimDecision decision = DecideClaim(4, {"a", "b", "c"});
+  const ClaimDecision decision = DecideClaim(4, OverGloo({"a", "b", "c"}));
   EXPECT_TRUE(decision.workers.empty());
   EXPECT_EQ(decision.reason, "need 4, have 3 idle");
 }
 
 TEST(ClaimTest, TheFirstByNameInNaturalOrder) {
-  EXPECT_EQ(DecideClaim(3, {"w10", "w2", "w1", "w03"}).workers, (std::vector<std::string>{"w1", "w2", "w03"}));
-  EXPECT_EQ(DecideClaim(2, {"b-1", "a-9", "a-10"}).workers, (std::vector<std::string>{"a-9", "a-10"}));
-  EXPECT_EQ(DecideClaim(2, {"w1", "w"}).workers, (std::vector<std::string>{"w", "w1"}));
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(DecideClaim(3, OverGloo({"w10", "w2", "w1", "w03"})).workers, (Names{"w1", "w2", "w03"}));
+  EXPECT_EQ(DecideClaim(2, OverGloo({"b-1", "a-9", "a-10"})).workers, (Names{"a-9", "a-10"}));
+  EXPECT_EQ(DecideClaim(2, OverGloo({"w1", "w"})).workers, (Names{"w", "w1"}));
+}
+
+TEST(ClaimTest, OnlyWorkersThatCanTalkToEachOther) {
+  const std::vector<IdleWorker> idle = {{"w1", "nccl"}, {"w2", "gloo"}, {"w3", "nccl"}, {"w4", "gloo"}, {"w5", "gloo"}};
+  EXPECT_EQ(DecideClaim(1, idle).workers, std::vector<std::string>({"w1"}));
+  EXPECT_EQ(DecideClaim(2, idle).workers, std::vector<std::string>({"w1", "w3"}));
+  EXPECT_EQ(DecideClaim(3, idle).workers, std::vector<std::string>({"w2", "w4", "w5"}));
+  const ClaimDecision none = DecideClaim(4, idle);
+  EXPECT_TRUE(none.workers.empty());
+  EXPECT_EQ(none.reason, "need 4, have 5 idle, not of one back end: 3 over gloo, 2 over nccl");
 }
 
 }  // namespace
