@@ -35,8 +35,8 @@ absl::Status CannotStart(const ChildOptions& options, absl::string_view step, in
 
 // What the child does between fork and exec. Only calls that are async-signal-safe: other threads may have held locks.
 // Never returns; an error number goes to `failure`.
-[[noreturn]] void BecomeProgram(const char* program, char* const* argv, const std::vector<int>& inherited, int log,
-                                int null, int failure, pid_t parent) {
+[[noreturn]] void BecomeProgram(const char* program, char* const* argv, char* const* environment,
+                                const std::vector<int>& inherited, int log, int null, int failure, pid_t parent) {
   const auto fail = [failure] {
     const int error = errno;
     while (write(failure, &error, sizeof error) < 0 && errno == EINTR) {
@@ -58,9 +58,23 @@ absl::Status CannotStart(const ChildOptions& options, absl::string_view step, in
   for (const int fd : inherited) {
     if (fcntl(fd, F_SETFD, 0) != 0) fail();
   }
-  execv(program, argv);
+  execve(program, argv, environment);
   fail();
   _exit(127);
+}
+
+// This process's variables, but for those that `own` sets.
+std::vector<char*> EnvironmentWith(std::vector<std::string>& own) {
+  std::vector<char*> all;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const bool replaced = std::any_of(own.begin(), own.end(), [&](absl::string_view set) {
+      return absl::StartsWith(*variable, set.substr(0, set.find('=') + 1));
+    });
+    if (!replaced) all.push_back(*variable);
+  }
+  for (std::string& variable : own) all.push_back(variable.data());
+  all.push_back(nullptr);
+  return all;
 }
 
 }  // namespace
@@ -91,12 +105,15 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOpt
   argv.push_back(program.data());
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
+  std::vector<std::string> own = options.environment;
+  const std::vector<char*> environment = EnvironmentWith(own);
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return CannotStart(options, "fork", errno);
   if (pid == 0) {
-    BecomeProgram(program.c_str(), argv.data(), options.inherited, log.get(), null.get(), failure_write.get(), parent);
+    BecomeProgram(program.c_str(), argv.data(), environment.data(), options.inherited, log.get(), null.get(),
+                  failure_write.get(), parent);
   }
   UniqueFd pidfd(PidfdOpen(pid));
   const int pidfd_error = errno;

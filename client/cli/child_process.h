@@ -24,6 +24,8 @@ struct ChildOptions {
   std::string program;
   // Without argv[0].
   std::vector<std::string> arguments;
+  // NAME=VALUE, for variables that it has instead of, or beside, this process's.
+  std::vector<std::string> environment;
   // Receives standard output and error, appended. Standard input is empty.
   std::string log_path;
   // Descriptors that the child keeps, under their numbers; it gets no others.

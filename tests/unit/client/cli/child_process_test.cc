@@ -67,6 +67,20 @@ TEST_F(ChildProcessTest, SaysWhichSignalEndedIt) {
   EXPECT_EQ(Wait(*child).Describe(), "was killed by signal 9 (Killed)");
 }
 
+TEST_F(ChildProcessTest, HasThisEnvironmentButForItsOwn) {
+  ASSERT_EQ(setenv("ESPALIER_TEST_KEPT", "kept", 1), 0);
+  ASSERT_EQ(setenv("ESPALIER_TEST_SET", "theirs", 1), 0);
+  ChildOptions options;
+  options.name = "child";
+  options.program = "/bin/sh";
+  options.arguments = {"-c", "echo $ESPALIER_TEST_KEPT $ESPALIER_TEST_SET; env | grep -c ESPALIER_TEST_"};
+  options.environment = {"ESPALIER_TEST_SET=own"};
+  options.log_path = dir_ / "child.log";
+  ASSERT_OK_AND_ASSIGN(const auto child, ChildProcess::Start(options));
+  EXPECT_EQ(Wait(*child).code, 0);
+  EXPECT_EQ(Log(), "kept own\n2\n");
+}
+
 TEST_F(ChildProcessTest, RefusesAProgramThatIsNotThere) {
   ChildOptions options;
   options.name = "child";
