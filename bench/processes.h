@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/collective/c10d/gloo.h"
+#include "worker/collective/c10d/join.h"
 #include "worker/collective/c10d/rendezvous_store.h"
 #include "worker/collective/collective.h"
 
@@ -58,7 +58,7 @@ inline void RunRanks(int world_size, const std::function<void(Collective&)>& bod
       if (got <= 0) std::abort();
       address.assign(buffer.data(), static_cast<size_t>(got));
     }
-    GlooOptions options;
+    JoinOptions options;
     options.rank = rank;
     options.world_size = world_size;
     options.store_address = address;

@@ -28,6 +28,9 @@ endif()
 # gRPC is not instrumented; its reflection library is a file of its own.
 find_library(ESPALIER_GRPCPP_REFLECTION grpc++_reflection REQUIRED)
 
+if(ESPALIER_CUDA)
+  include(cmake/Cuda.cmake)
+endif()
 if(ESPALIER_WITH_LIBTORCH)
   include(cmake/LibTorch.cmake)
 endif()

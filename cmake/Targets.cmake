@@ -1,13 +1,16 @@
 # Our targets: warnings as errors, include root at the top, the shared precompiled header unless OWN_HEADERS is given (for
-# LibTorch, and for what precompiles headers of its own).
+# LibTorch, and for what precompiles headers of its own). gRPC asks for -pthread; a precompiled header wants it everywhere.
 add_library(espalier_options INTERFACE)
 target_include_directories(espalier_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(espalier_options INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers -fno-omit-frame-pointer)
+set(_options -Wall -Wextra -Werror -Wno-missing-field-initializers -fno-omit-frame-pointer -pthread)
+target_compile_options(espalier_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${_options}>)
+target_compile_options(espalier_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror>")
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  target_compile_options(espalier_options INTERFACE -Wthread-safety)
+  target_compile_options(espalier_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
 else()
   # GCC 12 reports false positives of these through std::string and absl containers when it inlines.
-  target_compile_options(espalier_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+  set(_options -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(espalier_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${_options}>)
 endif()
 if(ESPALIER_SANITIZE)
   target_compile_options(espalier_options INTERFACE -fsanitize=${ESPALIER_SANITIZE} -fno-sanitize-recover=undefined)
@@ -16,8 +19,6 @@ if(ESPALIER_SANITIZE)
   target_link_options(espalier_options INTERFACE -fsanitize=${_link_sanitize})
 endif()
 target_compile_definitions(espalier_options INTERFACE ESPALIER_VERSION="${PROJECT_VERSION}")
-# gRPC asks for -pthread; a precompiled header wants it everywhere.
-target_compile_options(espalier_options INTERFACE -pthread)
 target_link_libraries(espalier_options INTERFACE Threads::Threads)
 
 # espalier_library(NAME [OWN_HEADERS] SOURCES ... [DEPS ...]): a static library.

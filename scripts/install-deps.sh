@@ -1,24 +1,30 @@
 #!/usr/bin/env bash
 # Installs what Espalier needs to be built and run on Debian 12: packages by apt, LibTorch into .deps/libtorch.
-#   scripts/install-deps.sh            to build and run
-#   scripts/install-deps.sh --tests    to run the tests as well
-#   scripts/install-deps.sh --package  to make Debian packages as well
+#   scripts/install-deps.sh                to build and run
+#   scripts/install-deps.sh --tests        to run the tests as well
+#   scripts/install-deps.sh --package      to make Debian packages as well
+#   scripts/install-deps.sh --device cuda  to build for NVIDIA GPUs as well: CUDA's LibTorch and nvcc, into .deps/libtorch-cuda
 # Needs root or sudo only when a package is missing. Prints nothing when all is there. ESPALIER_DEPS names another folder
 # than .deps.
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-tests=no package=no
-for argument in "$@"; do
-  case $argument in
+tests=no package=no device=cpu
+while [ $# -gt 0 ]; do
+  case $1 in
     --tests) tests=yes ;;
     --package) package=yes ;;
+    --device)
+      case ${2:-} in cpu | cuda) device=$2 ;; *) die "--device is cpu or cuda, not '${2:-}'" ;; esac
+      shift
+      ;;
     -h | --help)
-      sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '2,8s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
-    *) die "unknown argument '$argument': only --tests and --package are known" ;;
+    *) die "unknown argument '$1': only --tests, --package and --device are known" ;;
   esac
+  shift
 done
 
 [ "$(uname -m)" = x86_64 ] ||
@@ -60,32 +66,34 @@ install_packages() {
     die "apt-get could not install: ${missing[*]}. See its messages above; Debian 12 (bookworm) has all of them"
 }
 
-# The wheels are fetched for CPython 3.11 whatever python3 is here, since only their C++ parts are used.
-install_libtorch() {
-  local wanted=$ROOT/scripts/requirements-libtorch.txt into=$DEPS/libtorch stamp work
-  stamp=$(cat "$wanted" "$ROOT/scripts/libtorch-files.txt" | sha256sum)
+# unpack_wheels INTO REQUIREMENTS FILES SIZE EXPECTED...: takes the listed files out of the pinned wheels. The wheels are fetched
+# for CPython 3.11 whatever python3 is here, since only their C++ parts are used.
+unpack_wheels() {
+  local into=$1 wanted=$2 list=$3 size=$4 stamp work platforms=() version
+  shift 4
+  stamp=$(cat "$wanted" "$list" | sha256sum)
   [ "$(cat "$into/.stamp" 2>/dev/null || true)" != "$stamp" ] || return 0
-  say "fetching LibTorch 2.15.0 (555 MB) into $into"
+  say "fetching LibTorch 2.15.0 ($size) into $into"
   mkdir -p "$DEPS"
-  work=$(mktemp -d "$DEPS/libtorch.XXXXXX")
+  work=$(mktemp -d "$into.XXXXXX")
   # shellcheck disable=SC2064  # the folder's name as it is now
   trap "rm -rf '$work'" EXIT
+  for version in _2_28 _2_27 _2_25 _2_18 _2_17 2014 2010; do platforms+=(--platform "manylinux${version}_x86_64"); done
   quietly python3 -m pip download --no-input --disable-pip-version-check --no-cache-dir --no-deps --require-hashes \
-    --only-binary :all: --python-version 3.11 --implementation cp --abi cp311 --abi none \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 \
-    --platform manylinux2014_x86_64 --dest "$work/wheels" -r "$wanted" ||
+    --only-binary :all: --python-version 3.11 --implementation cp --abi cp311 --abi none "${platforms[@]}" \
+    --dest "$work/wheels" -r "$wanted" ||
     die "cannot download the wheels of $wanted, or they are not the pinned ones (see above): check the connection to the" \
       "Python package index and run this again"
   local files=() left_out=() wheel file
-  mapfile -t files < <(grep -v '^[#!]' "$ROOT/scripts/libtorch-files.txt")
-  mapfile -t left_out < <(sed -n 's/^!//p' "$ROOT/scripts/libtorch-files.txt")
+  mapfile -t files < <(grep -v '^[#!]' "$list")
+  mapfile -t left_out < <(sed -n 's/^!//p' "$list")
   for wheel in "$work"/wheels/*.whl; do
     # 11: some of the patterns are of another wheel
     unzip -q "$wheel" "${files[@]}" -x "${left_out[@]}" -d "$work/tree" 2>/dev/null || [ $? -eq 11 ] ||
       die "cannot unpack ${wheel##*/} into $work/tree: is the disk full?"
     rm "$wheel"
   done
-  for file in torch/lib/libtorch_cpu.so nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13; do
+  for file in "$@"; do
     [ -e "$work/tree/$file" ] || die "the wheels of $wanted hold no $file: do their versions fit each other?"
   done
   printf '%s\n' "$stamp" >"$work/tree/.stamp"
@@ -96,4 +104,12 @@ install_libtorch() {
 }
 
 install_packages
-install_libtorch
+unpack_wheels "$DEPS/libtorch" "$ROOT/scripts/requirements-libtorch.txt" "$ROOT/scripts/libtorch-files.txt" "555 MB" \
+  torch/lib/libtorch_cpu.so nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13
+if [ "$device" = cuda ]; then
+  unpack_wheels "$DEPS/libtorch-cuda" "$ROOT/scripts/requirements-libtorch-cuda.txt" \
+    "$ROOT/scripts/libtorch-cuda-files.txt" "2.6 GB" \
+    torch/lib/libtorch_cuda.so nvidia/nccl/lib/libnccl.so.2 nvidia/nccl/include/nccl.h nvidia/cu13/bin/nvcc \
+    nvidia/cu13/lib/libcublas.so.13 nvidia/cudnn/lib/libcudnn.so.9
+  chmod +x "$DEPS"/libtorch-cuda/nvidia/cu13/bin/* "$DEPS"/libtorch-cuda/nvidia/cu13/nvvm/bin/*
+fi

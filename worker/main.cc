@@ -28,7 +28,8 @@
 #include "proto/support/service_manager.h"
 #include "proto/support/service_options.h"
 #include "proto/support/status_macros.h"
-#include "worker/session/gloo_groups.h"
+#include "worker/device/open_device.h"
+#include "worker/session/c10d_groups.h"
 #include "worker/session/local_address.h"
 #include "worker/session/reexec.h"
 #include "worker/session/session.h"
@@ -48,6 +49,7 @@ struct Arguments {
   std::string bind;
   std::string interface;
   std::string device = "cpu";
+  std::string backend;
   ServiceOptions service{.stop_grace = "5s"};
   std::string exit_on_disconnect_after;
   std::string metrics_listen = kMetricsOff;
@@ -89,14 +91,41 @@ void WaitForSignals(const sigset_t& ending, absl::Duration grace, Session& sessi
   session.Stop(grace);
 }
 
-absl::StatusOr<GlooPlace> PlaceOf(const Arguments& arguments) {
+absl::StatusOr<GroupPlace> PlaceOf(const Arguments& arguments, int gpu) {
   if (!arguments.interface.empty()) {
     ESPALIER_ASSIGN_OR_RETURN(std::string address, AddressOfInterface(arguments.interface));
-    return GlooPlace{std::move(address), arguments.interface};
+    return GroupPlace{std::move(address), arguments.interface, gpu};
   }
-  if (!arguments.bind.empty()) return GlooPlace{arguments.bind, ""};
+  if (!arguments.bind.empty()) return GroupPlace{arguments.bind, "", gpu};
   ESPALIER_ASSIGN_OR_RETURN(std::string address, LocalAddressTowards(arguments.coordinator));
-  return GlooPlace{std::move(address), ""};
+  return GroupPlace{std::move(address), "", gpu};
+}
+
+// What NCCL and LibTorch's watchdog of it read, to be set while there is no other thread; what the launcher has set wins. The
+// group keeps its deadlines itself, and a rank that gives up reports it: the watchdog would end the process instead.
+void PrepareNccl(const std::string& interface) {
+  constexpr int kKeep = 0;
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", kKeep);
+  setenv("TORCH_NCCL_ENABLE_MONITORING", "0", kKeep);
+  if (!interface.empty())
+    setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", interface).c_str(), kKeep);  // = is "this very one"
+}
+
+// Puts the device into use; `options` say which, and how its ranks talk to each other.
+absl::Status UseDevice(const Arguments& arguments, SessionOptions& options, int& gpu) {
+  ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<Accelerator> device, OpenDevice(arguments.device, LocalRank(Environment)));
+  const absl::string_view usual = device == nullptr ? kGloo : kNccl;
+  const std::string backend = arguments.backend.empty() ? std::string(usual) : arguments.backend;
+  if (backend == kNccl && device == nullptr) {
+    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
+                     "--backend nccl: NCCL works between GPUs; give --device cuda as well", {{"field", "backend"}});
+  }
+  options.backends = {backend};
+  options.device = device == nullptr ? arguments.device : device->name();
+  gpu = device == nullptr ? 0 : device->number();
+  if (backend == kNccl) PrepareNccl(arguments.interface);
+  if (device != nullptr) UseAccelerator(std::move(device));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
@@ -110,10 +139,6 @@ absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
         absl::StrCat("--name '", arguments.name, "' is not [a-z0-9.-]{1,63}; did you mean '", options.worker, "'?"),
         {{"field", "name"}});
   }
-  if (arguments.device != "cpu") {
-    return MakeError(v1::ERROR_REASON_REQUEST_INVALID,
-                     absl::StrCat("--device '", arguments.device, "': this build works on cpu"), {{"field", "device"}});
-  }
   if (!arguments.bind.empty()) ESPALIER_RETURN_IF_ERROR(CheckLocalAddress(arguments.bind));
   if (!arguments.interface.empty()) ESPALIER_RETURN_IF_ERROR(AddressOfInterface(arguments.interface).status());
   ESPALIER_ASSIGN_OR_RETURN(options.roots, PathRoots::Create(arguments.model_roots));
@@ -125,8 +150,6 @@ absl::StatusOr<SessionOptions> OptionsOf(const Arguments& arguments) {
     ESPALIER_ASSIGN_OR_RETURN(options.link.give_up_after,
                               ParseDurationOption("exit-on-disconnect-after", arguments.exit_on_disconnect_after));
   }
-  options.device = arguments.device;
-  options.backends = {"gloo"};
   options.link.coordinator = arguments.coordinator;
   options.link.seed = absl::HashOf(options.worker, options.incarnation);
   options.stuck = [](const std::string& reason) {
@@ -152,8 +175,10 @@ int Run(const Arguments& arguments) {
   WorkerMetrics counted(metrics);
   std::unique_ptr<HttpServer> http;
   absl::StatusOr<SessionOptions> options = OptionsOf(arguments);
+  int gpu = 0;
   const absl::StatusOr<absl::Duration> grace = ParseDurationOption("stop-grace", arguments.service.stop_grace);
   absl::Status status = options.status();
+  if (status.ok()) status = UseDevice(arguments, *options, gpu);
   if (status.ok()) status = grace.status();
   if (status.ok()) status = InitLog(options->worker, arguments.service.log_level, arguments.service.log_format);
   // The server's threads are to inherit that signals are not theirs.
@@ -169,12 +194,16 @@ int Run(const Arguments& arguments) {
   }
   options->metrics = &counted;
   const std::string worker = options->worker;
+  const std::string device = options->device;
+  const std::string backend = options->backends.front();
   LogInfo("starting", {{"worker", worker},
                        {"incarnation", options->incarnation},
                        {"coordinator", arguments.coordinator},
+                       {"device", device},
+                       {"backend", backend},
                        {"metrics", http == nullptr ? kMetricsOff : http->address()},
                        {"version", ESPALIER_VERSION}});
-  GlooGroups groups([&arguments] { return PlaceOf(arguments); });
+  C10dGroups groups(backend, [&arguments, gpu] { return PlaceOf(arguments, gpu); });
   Session session(*std::move(options), groups);
   std::thread([&ending, &session, grace = *grace] { WaitForSignals(ending, grace, session); }).detach();
   NotifyReady(absl::StrCat("worker ", worker, " of the coordinator at ", arguments.coordinator));
@@ -210,7 +239,13 @@ int main(int argc, char** argv) {
                                      "IPv4 address of this machine at which other workers reach it; default: the one "
                                      "from which the coordinator is reached");
   app.add_option("--interface", arguments.interface, "Network interface for the same, e.g. eth0")->excludes(bind);
-  app.add_option("--device", arguments.device, "Device to work on")->capture_default_str();
+  app.add_option("--device", arguments.device,
+                 "Device that holds the shards: cpu; cuda, the GPU of the launcher's local rank; cuda:N")
+      ->capture_default_str();
+  app.add_option("--backend", arguments.backend,
+                 "How ranks talk to each other: gloo, or nccl between GPUs, each with one "
+                 "rank; default: nccl with --device cuda, else gloo")
+      ->check(CLI::IsMember({std::string(espalier::kGloo), std::string(espalier::kNccl)}));
   app.add_option("--metrics-listen", arguments.metrics_listen,
                  "Address of /metrics, host:port; port 0 takes a free one, off serves none")
       ->capture_default_str();

@@ -35,6 +35,8 @@ class Accelerator {
 
   // As it is told to people: "cuda:0 NVIDIA H100 80GB HBM3".
   virtual std::string name() const = 0;
+  // Among the devices of its kind that this process sees.
+  virtual int number() const = 0;
 
   // Zeroed, 64-byte aligned memory that the host may read and write between calls; null with errno when there is none. May be
   // given back after the accelerator is gone.

@@ -33,15 +33,18 @@ std::string SanitizeWorkerName(absl::string_view name) {
   return out.empty() ? "worker" : out;
 }
 
-std::string DefaultWorkerName(absl::string_view host, const EnvironmentFn& environment, absl::string_view process) {
-  std::string suffix = absl::StrCat("-", process);
+std::optional<int64_t> LocalRank(const EnvironmentFn& environment) {
   for (const char* variable : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     const std::optional<std::string> value = environment(variable);
     int64_t local_rank = 0;
-    if (!value || !absl::SimpleAtoi(*value, &local_rank) || local_rank < 0) continue;
-    suffix = absl::StrCat("-", local_rank);
-    break;
+    if (value && absl::SimpleAtoi(*value, &local_rank) && local_rank >= 0) return local_rank;
   }
+  return std::nullopt;
+}
+
+std::string DefaultWorkerName(absl::string_view host, const EnvironmentFn& environment, absl::string_view process) {
+  const std::optional<int64_t> local_rank = LocalRank(environment);
+  const std::string suffix = local_rank ? absl::StrCat("-", *local_rank) : absl::StrCat("-", process);
   // The host gives way, never what follows it: names of one host stay different.
   return absl::StrCat(SanitizeWorkerName(SanitizeWorkerName(host).substr(0, kMaxName - suffix.size())), suffix);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,9 +12,12 @@ namespace espalier {
 // Reads an environment variable; nullopt where it is not set.
 using EnvironmentFn = std::function<std::optional<std::string>(const char*)>;
 
-// Host and local rank, e.g. node7-2, so that the workers of a launcher (torchrun, mpirun, srun) never fight for one name,
-// and one that is started again takes the place of the one before: LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID
-// or SLURM_LOCALID, the first that is a number. Without any, host and `process`.
+// Number of this process among those that a launcher (torchrun, mpirun, srun) started on this machine: LOCAL_RANK,
+// OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID or SLURM_LOCALID, the first that is a number.
+std::optional<int64_t> LocalRank(const EnvironmentFn& environment);
+
+// Host and local rank, e.g. node7-2, so that the workers of a launcher never fight for one name, and one that is started again
+// takes the place of the one before. Without a local rank, host and `process`.
 std::string DefaultWorkerName(absl::string_view host, const EnvironmentFn& environment, absl::string_view process);
 
 // Tells this process from all others of the machine, also from those in other containers, and stays over execve: its id and

@@ -19,7 +19,7 @@ namespace espalier {
 // lies while it is sent and how the end of a call is awaited.
 class C10dGroup : public Collective {
  public:
-  // `compare_tags`: see GlooOptions.
+  // `compare_tags`: see JoinOptions.
   C10dGroup(const Meeting& meeting, bool compare_tags, c10::intrusive_ptr<c10d::Backend> backend);
 
   int rank() const override { return rank_; }

@@ -1,10 +1,9 @@
-#include "worker/collective/c10d/gloo.h"
-
 #include <utility>
 
 #include "proto/support/broken_pipe.h"
 #include "proto/support/status_macros.h"
 #include "worker/collective/c10d/c10d_group.h"
+#include "worker/collective/c10d/join.h"
 #include "worker/collective/c10d/meeting.h"
 
 // LibTorch last: its headers define macros of common names.
@@ -29,7 +28,7 @@ class GlooGroup final : public C10dGroup {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Collective>> JoinGloo(const GlooOptions& options) {
+absl::StatusOr<std::unique_ptr<Collective>> JoinGloo(const JoinOptions& options) {
   const Meeting meeting{options.rank, options.world_size, options.store_address, options.generation, options.timeout};
   ESPALIER_RETURN_IF_ERROR(CheckMeeting(meeting));
   // Gloo writes without MSG_NOSIGNAL: whoever sends before Gloo's own thread has read that the peer is gone would die of it.

@@ -134,6 +134,12 @@ c10::intrusive_ptr<c10d::Store> DialStore(const Meeting& meeting) {
   return store;
 }
 
+void AwaitArrivals(c10d::Store& store, const Meeting& meeting) {
+  std::vector<std::string> keys;
+  for (int r = 0; r < meeting.world_size; ++r) keys.push_back(ArrivalKey(r));
+  store.wait(keys, ToMilliseconds(meeting.timeout));
+}
+
 absl::Status CannotJoin(const Meeting& meeting, absl::string_view why, c10d::Store* store) {
   const std::string missing = store == nullptr ? "" : MissingRanks(*store, meeting.world_size);
   Metadata metadata = {{"operation", kJoin}, {"address", meeting.store_address}};

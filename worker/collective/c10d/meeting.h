@@ -45,6 +45,9 @@ absl::Status CheckMeeting(const Meeting& meeting);
 // Dials the store and says there that this rank has come. Throws what LibTorch throws.
 c10::intrusive_ptr<c10d::Store> DialStore(const Meeting& meeting);
 
+// Returns when all ranks have come to the store. Throws when the time is over.
+void AwaitArrivals(c10d::Store& store, const Meeting& meeting);
+
 // COLLECTIVE_TIMEOUT or WORKER_LOST, with the ranks that the store has not seen; `store` may be null.
 absl::Status CannotJoin(const Meeting& meeting, absl::string_view why, c10d::Store* store);
 

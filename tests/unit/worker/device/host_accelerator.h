@@ -21,6 +21,7 @@ class HostAccelerator final : public Accelerator {
   }
 
   std::string name() const override { return "host"; }
+  int number() const override { return 0; }
 
   std::shared_ptr<std::byte> Obtain(size_t bytes) override {
     auto* const data = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));

@@ -1,15 +1,13 @@
-#include "worker/collective/c10d/gloo.h"
-
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
 #include <vector>
 
 #include "proto/support/clock.h"
 #include "proto/support/errors.h"
+#include "tests/unit/worker/collective/c10d/ranks.h"
 #include "tests/unit/worker/collective/collective_contract.h"
+#include "worker/collective/c10d/join.h"
 #include "worker/collective/c10d/rendezvous_store.h"
 
 namespace espalier::testing {
@@ -20,82 +18,10 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-// Runs `body` in one process a rank, forked before this one has any thread; each must end with a passing test. Rank 0
-// opens the store; the others are told where.
-class Ranks {
- public:
-  using Body = std::function<void(GlooOptions options)>;
-
-  Ranks(int world_size, const Body& body) {
-    int addresses[2];
-    EXPECT_EQ(pipe(addresses), 0);
-    for (int rank = 0; rank < world_size; ++rank) {
-      const pid_t child = fork();
-      EXPECT_GE(child, 0);
-      if (child != 0) {
-        children_.push_back(child);
-        continue;
-      }
-      std::unique_ptr<RendezvousStore> store;
-      GlooOptions options;
-      options.rank = rank;
-      options.world_size = world_size;
-      options.generation = 3;
-      options.timeout = absl::Seconds(30);
-      char text[64] = {};
-      if (rank == 0) {
-        auto opened = RendezvousStore::Open();
-        EXPECT_OK(opened);
-        store = *std::move(opened);
-        options.store_address = store->address();
-        options.store_address.copy(text, sizeof(text) - 1);
-        for (int other = 1; other < world_size; ++other) EXPECT_EQ(write(addresses[1], text, sizeof(text)), 64);
-      } else {
-        EXPECT_EQ(read(addresses[0], text, sizeof(text)), 64);
-        options.store_address = text;
-      }
-      body(options);
-      // Other ranks may still be asking the store: it lives as long as the group. Nothing of the parent is torn down.
-      fflush(nullptr);
-      _exit(::testing::Test::HasFailure() ? 1 : 0);
-    }
-    close(addresses[0]);
-    close(addresses[1]);
-  }
-
-  ~Ranks() {
-    for (const pid_t child : children_) {
-      if (child == 0) continue;
-      kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);
-    }
-  }
-
-  // Waits for the end of a rank; answers its exit code, or minus the signal.
-  int Wait(int rank) {
-    int status = 0;
-    pid_t& child = children_[static_cast<size_t>(rank)];
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    child = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-
-  // Waits until the rank has stopped itself.
-  void WaitStopped(int rank) {
-    int status = 0;
-    const pid_t child = children_[static_cast<size_t>(rank)];
-    EXPECT_EQ(waitpid(child, &status, WUNTRACED), child);
-    EXPECT_TRUE(WIFSTOPPED(status));
-  }
-
- private:
-  std::vector<pid_t> children_;
-};
-
 class GlooTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(GlooTest, KeepsTheContract) {
-  Ranks ranks(GetParam(), [](GlooOptions options) {
+  Ranks ranks(GetParam(), [](JoinOptions options) {
     for (const bool compare_tags : {false, true}) {
       options.compare_tags = compare_tags;
       ++options.generation;
@@ -110,7 +36,7 @@ TEST_P(GlooTest, KeepsTheContract) {
 
 // Bytes arrive as they were sent, also when they are more than any buffer between two processes.
 TEST_P(GlooTest, GathersLargeContributions) {
-  Ranks ranks(GetParam(), [](const GlooOptions& options) {
+  Ranks ranks(GetParam(), [](const JoinOptions& options) {
     const auto joined = JoinGloo(options);
     ASSERT_OK(joined);
     Collective& group = **joined;
@@ -137,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(WorldSizes, GlooTest, ::testing::Values(2, 3));
 
 // known-bugs 35: the others are told at once when a process dies.
 TEST(Gloo, AKilledPeerBreaksTheGroup) {
-  Ranks ranks(3, [](const GlooOptions& options) {
+  Ranks ranks(3, [](const JoinOptions& options) {
     const auto group = JoinGloo(options);
     ASSERT_OK(group);
     if (options.rank == 2) raise(SIGKILL);
@@ -160,7 +86,7 @@ TEST(Gloo, AKilledPeerBreaksTheGroup) {
 // Gloo's writes to a peer that has gone raise this signal, unless its own thread was the first to see it.
 TEST(Gloo, ABrokenPipeDoesNotEndTheProcess) {
   signal(SIGPIPE, SIG_DFL);  // whatever the caller of this test has set
-  Ranks ranks(1, [](const GlooOptions& options) {
+  Ranks ranks(1, [](const JoinOptions& options) {
     ASSERT_OK(JoinGloo(options));
     raise(SIGPIPE);
   });
@@ -171,7 +97,7 @@ TEST(Gloo, ABrokenPipeDoesNotEndTheProcess) {
 TEST(Gloo, AStoppedPeerIsWaitedForUntilTheDeadline) {
   enum Call { kReduce, kAllGather, kReceive, kSend, kBroadcast, kBarrier };
   for (const Call call : {kReduce, kAllGather, kReceive, kSend, kBroadcast, kBarrier}) {
-    Ranks ranks(2, [call](const GlooOptions& options) {
+    Ranks ranks(2, [call](const JoinOptions& options) {
       const auto joined = JoinGloo(options);
       ASSERT_OK(joined);
       Collective& group = **joined;
@@ -204,7 +130,7 @@ TEST(Gloo, AStoppedPeerIsWaitedForUntilTheDeadline) {
 
 // known-bugs 34
 TEST(Gloo, NamesTheRankThatDoesNotJoin) {
-  Ranks ranks(3, [](GlooOptions options) {
+  Ranks ranks(3, [](JoinOptions options) {
     if (options.rank == 1) return;
     options.timeout = absl::Seconds(1);
     const auto group = JoinGloo(options);
@@ -219,7 +145,7 @@ TEST(Gloo, NamesTheRankThatDoesNotJoin) {
 
 // known-bugs 24
 TEST(Gloo, ComparesTagsWhenAsked) {
-  Ranks ranks(2, [](GlooOptions options) {
+  Ranks ranks(2, [](JoinOptions options) {
     options.compare_tags = true;
     const auto group = JoinGloo(options);
     ASSERT_OK(group);
@@ -232,7 +158,7 @@ TEST(Gloo, ComparesTagsWhenAsked) {
 
 // known-bugs 40: an address that is not this machine's, or no interface, is refused before anybody waits for it.
 TEST(Gloo, RefusesAddressesThatAreNotHere) {
-  Ranks ranks(1, [](GlooOptions options) {
+  Ranks ranks(1, [](JoinOptions options) {
     EXPECT_THAT(RendezvousStore::Open("192.0.2.1"), HasReason(v1::ERROR_REASON_CANNOT_BIND, HasSubstr("192.0.2.1")));
     EXPECT_THAT(RendezvousStore::Open("nowhere"), HasReason(v1::ERROR_REASON_CANNOT_BIND));
     options.bind_address = "192.0.2.1";
@@ -247,7 +173,7 @@ TEST(Gloo, RefusesAddressesThatAreNotHere) {
 
 // known-bugs 38: ports are the system's choice, so that groups side by side never meet.
 TEST(Gloo, StoresHavePortsOfTheirOwn) {
-  Ranks ranks(1, [](const GlooOptions& options) {
+  Ranks ranks(1, [](const JoinOptions& options) {
     const auto second = RendezvousStore::Open();
     ASSERT_OK(second);
     EXPECT_NE((*second)->address(), options.store_address);
