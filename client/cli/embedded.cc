@@ -84,6 +84,9 @@ absl::StatusOr<std::unique_ptr<Embedded>> Embedded::Start(const EmbeddedOptions&
     child.inherited.clear();
     // Whatever the environment says: two of them cannot have one port.
     child.arguments = {"--coordinator", embedded->address_, "--name", child.name, "--metrics-listen", "off"};
+    if (!options.device.empty()) child.arguments.insert(child.arguments.end(), {"--device", options.device});
+    // As a launcher would: by it, each takes a GPU of its own.
+    child.environment = {absl::StrCat("LOCAL_RANK=", i)};
     ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> started, ChildProcess::Start(child));
     embedded->workers_.push_back(std::move(started));
   }

@@ -19,6 +19,8 @@ struct EmbeddedOptions {
   std::string metrics_listen = "off";
   // Empty: the coordinator's own default.
   std::string lease;
+  // Of the workers; empty: their own default.
+  std::string device;
 };
 
 // A coordinator and its workers as child processes on this machine. Not thread-safe; made and destroyed by the thread

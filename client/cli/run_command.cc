@@ -28,6 +28,7 @@ struct Options {
   std::string state_dir;
   std::string lease;
   std::string metrics_listen;
+  std::string device;
 };
 
 std::string Summary(const v1::Run& run) {
@@ -58,6 +59,7 @@ absl::StatusOr<int> Run(const Options& options) {
                             : options.spec.hold     ? ClientOptions().address
                                                     : session.embedded.listen;
   session.embedded.lease = options.lease;
+  session.embedded.device = options.device;
   session.announce = options.spec.hold || !options.listen.empty();
 
   ESPALIER_ASSIGN_OR_RETURN(const std::unique_ptr<StateDir> state, StateDir::Open(options.state_dir));
@@ -103,6 +105,10 @@ void AddRun(CLI::App& app, Invocation& invocation) {
       ->type_name("HOST:PORT");
   command->add_option("--lease", options->lease, "A worker silent for this long is lost, e.g. 15s")
       ->type_name("DURATION");
+  command
+      ->add_option("--device", options->device,
+                   "Device that holds the shards: cpu, or cuda for a GPU to each worker (builds for NVIDIA GPUs) [cpu]")
+      ->type_name("DEVICE");
   command->footer(
       "Example:\n"
       "  espalier run examples/smollm2/prune-50.yaml --model SmolLM2-135M --output pruned --workers 2");

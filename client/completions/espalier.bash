@@ -20,6 +20,7 @@ _espalier() {
     run:--state-dir) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     run:--metrics-listen) return ;;
     run:--lease) return ;;
+    run:--device) return ;;
     plan:--model) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     plan:--worker-kind) mapfile -t COMPREPLY < <(compgen -W 'checkpoint attached' -- "$cur"); return ;;
     plan:--steps-per-epoch) return ;;
@@ -50,7 +51,7 @@ _espalier() {
     health:--coordinator) return ;;
   esac
   case $command in
-    run) words='--help -h --model --output --workers --hold --overwrite --ignore-stored-masks --max-shard-size --format --json --listen --state-dir --metrics-listen --lease' ;;
+    run) words='--help -h --model --output --workers --hold --overwrite --ignore-stored-masks --max-shard-size --format --json --listen --state-dir --metrics-listen --lease --device' ;;
     plan) words='--help -h --model --worker-kind --steps-per-epoch --ignore-stored-masks --json' ;;
     inspect) words='--help -h --json' ;;
     verify) words='--help -h --json' ;;
