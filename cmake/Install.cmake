@@ -13,12 +13,15 @@ install(TARGETS espalier espalier-coordinator RUNTIME COMPONENT coordinator)
 install(TARGETS espalier-worker RUNTIME COMPONENT worker)
 if(ESPALIER_WITH_LIBTORCH)
   # LibTorch keeps the wheel's folders, by which its libraries find each other.
-  set_target_properties(espalier_gloo PROPERTIES INSTALL_RPATH "$ORIGIN/torch/lib")
-  install(TARGETS espalier_gloo LIBRARY DESTINATION lib/espalier COMPONENT worker)
-  foreach(_folder torch/lib nvidia/cu13/lib)
-    install(DIRECTORY ${ESPALIER_DEPS}/libtorch/${_folder}/ DESTINATION lib/espalier/${_folder} COMPONENT worker
+  install(TARGETS ${ESPALIER_GROUP_MODULES} LIBRARY DESTINATION lib/espalier COMPONENT worker)
+  file(GLOB _folders RELATIVE ${ESPALIER_LIBTORCH} ${ESPALIER_LIBTORCH}/torch/lib ${ESPALIER_LIBTORCH}/nvidia/*/lib)
+  foreach(_folder ${_folders})
+    list(APPEND _private ${ESPALIER_LIBTORCH}/${_folder})
+    list(APPEND _rpath $ORIGIN/${_folder})
+    install(DIRECTORY ${ESPALIER_LIBTORCH}/${_folder}/ DESTINATION lib/espalier/${_folder} COMPONENT worker
             FILES_MATCHING PATTERN "*.so*")
   endforeach()
+  set_target_properties(${ESPALIER_GROUP_MODULES} PROPERTIES INSTALL_RPATH "${_rpath}")
 endif()
 
 install(FILES client/completions/espalier.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
@@ -47,7 +50,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ESPALIER_DEPS}/libtorch/torch/lib ${ESPALIER_DEPS}/libtorch/nvidia/cu13/lib)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${_private})
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 # Packing 450 MB of LibTorch as small as it goes takes minutes and saves little.
 set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
@@ -61,6 +64,13 @@ set(CPACK_DEBIAN_COORDINATOR_PACKAGE_RECOMMENDS espalier-worker)
 set(CPACK_DEBIAN_COORDINATOR_PACKAGE_CONTROL_EXTRA
     "${CMAKE_SOURCE_DIR}/deploy/debian/postinst;${CMAKE_SOURCE_DIR}/deploy/debian/coordinator/conffiles")
 set(CPACK_DEBIAN_WORKER_PACKAGE_NAME espalier-worker)
+if(ESPALIER_CUDA)
+  # In the place of the one without GPUs, for whatever asks for that by name. libcuda.so.1 is of the driver, not of a package.
+  set(CPACK_DEBIAN_WORKER_PACKAGE_NAME espalier-worker-cuda)
+  set(CPACK_DEBIAN_WORKER_PACKAGE_PROVIDES espalier-worker)
+  set(CPACK_DEBIAN_WORKER_PACKAGE_CONFLICTS espalier-worker)
+  set(CPACK_DEBIAN_WORKER_PACKAGE_REPLACES espalier-worker)
+endif()
 set(CPACK_DEBIAN_WORKER_PACKAGE_DEPENDS adduser)
 set(CPACK_DEBIAN_WORKER_PACKAGE_CONTROL_EXTRA
     "${CMAKE_SOURCE_DIR}/deploy/debian/postinst;${CMAKE_SOURCE_DIR}/deploy/debian/worker/conffiles")
