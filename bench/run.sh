@@ -15,7 +15,7 @@ smol=$SMOLLM2
 big=$ROOT/build/bench/llama-1.1b
 [ -e "$big/model.safetensors" ] || "$programs/make_llama" "$big" >/dev/null
 
-wanted=" ${*:-B1 B2 B3 B4 B5 B6 B7 B8 B12} "
+wanted=" ${*:-B1 B2 B3 B4 B5 B6 B7 B8 B9 B12 METRICS} "
 want() { for name in "$@"; do case $wanted in *" $name "*) return 0 ;; esac done; return 1; }
 lines=$(mktemp)
 trap 'rm -f "$lines" "$lines.errors"' EXIT
@@ -42,7 +42,10 @@ printf '%s, %s, %s\n' "$(date -u +%F)" "$(sed -n 's/^model name[^:]*: //p' /proc
   python3 "$ROOT/bench/b7_memory.py" "$ROOT/build/default/bin" "$model" "$ROOT/examples/smollm2/prune-50.yaml"
 done
 ! want B8 || on_models b8_save
+! want B9 || "$programs/b9_fanout"
 ! want B12 || python3 "$ROOT/bench/b12_cold_start.py" "$ROOT/build/default/bin" "$smol" "$ROOT/examples/smollm2/prune-50.yaml"
+! want METRICS ||
+  python3 "$ROOT/bench/metrics_cost.py" "$ROOT/build/default/bin" "$smol" "$ROOT/examples/smollm2/prune-50.yaml"
 
 python=${BENCH_PYTHON:-python3}
 if ! want B3 B5 B7 B8; then
