@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -48,15 +49,15 @@ class Scraper:
         self.addresses = addresses
         self.seconds: list[float] = []
         self.done = threading.Event()
+        self.pool = ThreadPoolExecutor(1)
 
     def __enter__(self) -> None:
         self.done.clear()
-        self.thread = threading.Thread(target=self.scrape)
-        self.thread.start()
+        self.scraping = self.pool.submit(self.scrape)
 
     def __exit__(self, *_: object) -> None:
         self.done.set()
-        self.thread.join()
+        self.scraping.result()  # raises what ended it early
 
     def scrape(self) -> None:
         """Until it is left."""
@@ -87,6 +88,10 @@ def main() -> None:
         ]
         scraper = Scraper([metrics, *(served for _, served in workers)])
 
+        def run_watched() -> float:
+            with scraper:
+                return run()
+
         def run() -> float:
             options = ["--model", str(model), "--output", f"{folder}/out", "--overwrite", "--workers", "2", "--wait"]
             command = [str(binaries / "espalier"), "submit", str(recipe), "--coordinator", coordinator, *options]
@@ -96,10 +101,12 @@ def main() -> None:
 
         run()
         bare, watched = [], []
-        for _ in range(PAIRS):
+        for pair in range(PAIRS):
+            if pair % 2 == 1:
+                watched.append(run_watched())
             bare.append(run())
-            with scraper:
-                watched.append(run())
+            if pair % 2 == 0:
+                watched.append(run_watched())
     ratio = statistics.median(b / w for b, w in zip(bare, watched, strict=True))
     verdict = "PASS" if ratio >= TARGET else "FAIL"
     print(

@@ -23,6 +23,15 @@ if(ESPALIER_WITH_LIBTORCH)
   endforeach()
   set_target_properties(${ESPALIER_GROUP_MODULES} PROPERTIES INSTALL_RPATH "${_rpath}")
 endif()
+if(ESPALIER_CUDA)
+  # libcuda.so.1 comes with the driver of the host and belongs to no package; dpkg-shlibdeps wants to find one all the same.
+  set(_driver ${CMAKE_BINARY_DIR}/driver)
+  file(CONFIGURE OUTPUT ${_driver}/none.cc CONTENT "")
+  add_library(espalier_no_driver SHARED ${_driver}/none.cc)
+  set_target_properties(espalier_no_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${_driver})
+  add_dependencies(espalier-worker espalier_no_driver)
+  list(APPEND _private ${_driver})
+endif()
 
 install(FILES client/completions/espalier.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         RENAME espalier COMPONENT coordinator)
@@ -65,7 +74,7 @@ set(CPACK_DEBIAN_COORDINATOR_PACKAGE_CONTROL_EXTRA
     "${CMAKE_SOURCE_DIR}/deploy/debian/postinst;${CMAKE_SOURCE_DIR}/deploy/debian/coordinator/conffiles")
 set(CPACK_DEBIAN_WORKER_PACKAGE_NAME espalier-worker)
 if(ESPALIER_CUDA)
-  # In the place of the one without GPUs, for whatever asks for that by name. libcuda.so.1 is of the driver, not of a package.
+  # In the place of the one without GPUs, for whatever asks for that by name.
   set(CPACK_DEBIAN_WORKER_PACKAGE_NAME espalier-worker-cuda)
   set(CPACK_DEBIAN_WORKER_PACKAGE_PROVIDES espalier-worker)
   set(CPACK_DEBIAN_WORKER_PACKAGE_CONFLICTS espalier-worker)

@@ -24,7 +24,15 @@ target_compile_options(espalier_libtorch INTERFACE "SHELL:-idirafter ${_torch}/i
                                                    "SHELL:-idirafter ${_torch}/include")
 target_compile_definitions(espalier_libtorch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED USE_RPC _GLIBCXX_USE_CXX11_ABI=1)
 if(ESPALIER_CUDA)
-  target_compile_options(espalier_libtorch INTERFACE "SHELL:-idirafter ${ESPALIER_LIBTORCH}/nvidia/nccl/include")
+  # Of CUDA and NCCL it takes the very libraries it was made with, whatever versions the machine has.
+  set(_nvidia ${ESPALIER_LIBTORCH}/nvidia)
+  add_library(libcudart SHARED IMPORTED)
+  set_target_properties(libcudart PROPERTIES IMPORTED_LOCATION ${_nvidia}/cu13/lib/libcudart.so.13)
+  target_link_libraries(espalier_libtorch INTERFACE libcudart)
+  file(GLOB _folders ${_nvidia}/*/lib)
+  list(TRANSFORM _folders PREPEND "-Wl,-rpath-link,")
+  target_link_options(espalier_libtorch INTERFACE ${_folders})
+  target_include_directories(espalier_libtorch INTERFACE ${_nvidia}/nccl/include)  # not SYSTEM: before a toolkit's nccl.h
+  target_include_directories(espalier_libtorch SYSTEM INTERFACE ${_nvidia}/cu13/include)
   target_compile_definitions(espalier_libtorch INTERFACE USE_C10D_NCCL)
-  target_link_libraries(espalier_libtorch INTERFACE CUDA::cudart)
 endif()

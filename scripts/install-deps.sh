@@ -3,7 +3,7 @@
 #   scripts/install-deps.sh                to build and run
 #   scripts/install-deps.sh --tests        to run the tests as well
 #   scripts/install-deps.sh --package      to make Debian packages as well
-#   scripts/install-deps.sh --device cuda  to build for NVIDIA GPUs as well: CUDA's LibTorch and nvcc, into .deps/libtorch-cuda
+#   scripts/install-deps.sh --device cuda  to build for NVIDIA GPUs: CUDA's LibTorch and nvcc, into .deps/libtorch-cuda
 # Needs root or sudo only when a package is missing. Prints nothing when all is there. ESPALIER_DEPS names another folder
 # than .deps.
 set -euo pipefail
@@ -69,9 +69,10 @@ install_packages() {
 # unpack_wheels INTO REQUIREMENTS FILES SIZE EXPECTED...: takes the listed files out of the pinned wheels. The wheels are fetched
 # for CPython 3.11 whatever python3 is here, since only their C++ parts are used.
 unpack_wheels() {
-  local into=$1 wanted=$2 list=$3 size=$4 stamp work platforms=() version
+  local into=$1 wanted=$2 list=$3 size=$4 included stamp work platforms=() version
   shift 4
-  stamp=$(cat "$wanted" "$list" | sha256sum)
+  included=$(sed -n "s|^-r |$ROOT/scripts/|p" "$wanted")
+  stamp=$(cat "$wanted" ${included:+"$included"} "$list" | sha256sum)
   [ "$(cat "$into/.stamp" 2>/dev/null || true)" != "$stamp" ] || return 0
   say "fetching LibTorch 2.15.0 ($size) into $into"
   mkdir -p "$DEPS"
@@ -104,9 +105,10 @@ unpack_wheels() {
 }
 
 install_packages
-unpack_wheels "$DEPS/libtorch" "$ROOT/scripts/requirements-libtorch.txt" "$ROOT/scripts/libtorch-files.txt" "555 MB" \
-  torch/lib/libtorch_cpu.so nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13
-if [ "$device" = cuda ]; then
+if [ "$device" = cpu ]; then
+  unpack_wheels "$DEPS/libtorch" "$ROOT/scripts/requirements-libtorch.txt" "$ROOT/scripts/libtorch-files.txt" "555 MB" \
+    torch/lib/libtorch_cpu.so nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13
+else
   unpack_wheels "$DEPS/libtorch-cuda" "$ROOT/scripts/requirements-libtorch-cuda.txt" \
     "$ROOT/scripts/libtorch-cuda-files.txt" "2.6 GB" \
     torch/lib/libtorch_cuda.so nvidia/nccl/lib/libnccl.so.2 nvidia/nccl/include/nccl.h nvidia/cu13/bin/nvcc \

@@ -103,16 +103,24 @@ absl::StatusOr<GroupPlace> PlaceOf(const Arguments& arguments, int gpu) {
 
 // What NCCL and LibTorch's watchdog of it read, to be set while there is no other thread; what the launcher has set wins. The
 // group keeps its deadlines itself, and a rank that gives up reports it: the watchdog would end the process instead.
-void PrepareNccl(const std::string& interface) {
+absl::Status PrepareNccl(const Arguments& arguments) {
   constexpr int kKeep = 0;
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", kKeep);
   setenv("TORCH_NCCL_ENABLE_MONITORING", "0", kKeep);
-  if (!interface.empty())
+  std::string interface = arguments.interface;
+  if (!arguments.bind.empty()) {
+    ESPALIER_ASSIGN_OR_RETURN(interface, InterfaceOfAddress(arguments.bind));
+  }
+  if (!interface.empty()) {
     setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", interface).c_str(), kKeep);  // = is "this very one"
+  }
+  return absl::OkStatus();
 }
 
 // Puts the device into use; `options` say which, and how its ranks talk to each other.
 absl::Status UseDevice(const Arguments& arguments, SessionOptions& options, int& gpu) {
+  // Before the device is opened, which starts threads.
+  ESPALIER_RETURN_IF_ERROR(PrepareNccl(arguments));
   ESPALIER_ASSIGN_OR_RETURN(std::unique_ptr<Accelerator> device, OpenDevice(arguments.device, LocalRank(Environment)));
   const absl::string_view usual = device == nullptr ? kGloo : kNccl;
   const std::string backend = arguments.backend.empty() ? std::string(usual) : arguments.backend;
@@ -123,7 +131,6 @@ absl::Status UseDevice(const Arguments& arguments, SessionOptions& options, int&
   options.backends = {backend};
   options.device = device == nullptr ? arguments.device : device->name();
   gpu = device == nullptr ? 0 : device->number();
-  if (backend == kNccl) PrepareNccl(arguments.interface);
   if (device != nullptr) UseAccelerator(std::move(device));
   return absl::OkStatus();
 }
@@ -171,6 +178,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& addr
 }
 
 int Run(const Arguments& arguments) {
+  // First: the threads of the device and of the server are to inherit that signals are not theirs.
+  const sigset_t ending = BlockEndingSignals();
   Metrics metrics(Metrics::Program::kWorker);
   WorkerMetrics counted(metrics);
   std::unique_ptr<HttpServer> http;
@@ -178,11 +187,9 @@ int Run(const Arguments& arguments) {
   int gpu = 0;
   const absl::StatusOr<absl::Duration> grace = ParseDurationOption("stop-grace", arguments.service.stop_grace);
   absl::Status status = options.status();
-  if (status.ok()) status = UseDevice(arguments, *options, gpu);
   if (status.ok()) status = grace.status();
+  if (status.ok()) status = UseDevice(arguments, *options, gpu);
   if (status.ok()) status = InitLog(options->worker, arguments.service.log_level, arguments.service.log_format);
-  // The server's threads are to inherit that signals are not theirs.
-  const sigset_t ending = BlockEndingSignals();
   if (status.ok()) {
     absl::StatusOr<std::unique_ptr<HttpServer>> served = ServeMetrics(arguments.metrics_listen, metrics);
     status = served.status();

@@ -73,7 +73,7 @@ class WorkerRegistry {
 
   // --- worker_registry_use.cc: what runs and clients use
 
-  // Names of idle checkpoint workers, and of all that are connected.
+  // Idle checkpoint workers, and the names of all that are connected.
   std::vector<IdleWorker> Idle() const;
   std::vector<std::string> Connected() const;
 

@@ -310,7 +310,12 @@ def test_bad_options_are_refused_before_anything_starts(tmp_path: Path, what: st
 
 
 def test_a_worker_that_cannot_start_says_why_in_one_line() -> None:
-    for option, value in (("--coordinator", "nowhere"), ("--exit-on-disconnect-after", "never"), ("--name", "A_b")):
+    for option, value in (
+        ("--coordinator", "nowhere"),
+        ("--exit-on-disconnect-after", "never"),
+        ("--name", "A_b"),
+        ("--device", "cuda"),  # of a build for CPUs, or where no GPU is
+    ):
         done = espalier(option, value, check=False, program=BIN / "espalier-worker", timeout=30)
         assert done.code == 2, done
         assert done.err.startswith(f"espalier-worker: REQUEST_INVALID: {option}")

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/errors.h"
@@ -44,6 +45,26 @@ class Socket {
   const int fd_;
 };
 
+// One for each IPv4 address.
+struct Interface {
+  std::string name;
+  std::string address;
+};
+
+absl::StatusOr<std::vector<Interface>> Interfaces(absl::string_view asked) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return CannotBind(asked, absl::StrCat("getifaddrs: ", strerror(errno)));
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  std::vector<Interface> interfaces;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    sockaddr_in address;
+    memcpy(&address, entry->ifa_addr, sizeof address);
+    interfaces.push_back({entry->ifa_name, ToText(address)});
+  }
+  return interfaces;
+}
+
 // The socket API takes every kind of address as a sockaddr.
 const sockaddr* Generic(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
@@ -52,21 +73,23 @@ const sockaddr* Generic(const sockaddr_in& address) {
 }  // namespace
 
 absl::StatusOr<std::string> AddressOfInterface(const std::string& interface) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return CannotBind(interface, absl::StrCat("getifaddrs: ", strerror(errno)));
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  ESPALIER_ASSIGN_OR_RETURN(const std::vector<Interface> interfaces, Interfaces(interface));
   std::set<std::string> known;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    known.insert(entry->ifa_name);
-    if (interface != entry->ifa_name) continue;
-    sockaddr_in address;
-    memcpy(&address, entry->ifa_addr, sizeof address);
-    return ToText(address);
+  for (const Interface& each : interfaces) {
+    if (each.name == interface) return each.address;
+    known.insert(each.name);
   }
   return CannotBind(interface,
                     absl::StrCat("there is no network interface '", interface,
                                  "' with an IPv4 address; --interface takes one name of: ", JoinLimited(known, ", ")));
+}
+
+absl::StatusOr<std::string> InterfaceOfAddress(const std::string& address) {
+  ESPALIER_ASSIGN_OR_RETURN(const std::vector<Interface> interfaces, Interfaces(address));
+  for (const Interface& each : interfaces) {
+    if (each.address == address) return each.name;
+  }
+  return CannotBind(address, absl::StrCat("no network interface has the address ", address));
 }
 
 absl::Status CheckLocalAddress(const std::string& address) {

@@ -10,6 +10,9 @@ namespace espalier {
 // The IPv4 address of a network interface. CANNOT_BIND (address), naming the interfaces there are.
 absl::StatusOr<std::string> AddressOfInterface(const std::string& interface);
 
+// The other way round. CANNOT_BIND (address).
+absl::StatusOr<std::string> InterfaceOfAddress(const std::string& address);
+
 // CANNOT_BIND unless this machine has the IPv4 address.
 absl::Status CheckLocalAddress(const std::string& address);
 

@@ -100,9 +100,10 @@ void Session::OnVoidGeneration(const v1::VoidGeneration& message) {
   gate_.Void(message.run(), message.generation());
   const std::string why =
       absl::StrCat("generation ", message.generation(), " of ", message.run(), " is void: ", message.reason());
+  // The watch first: to cancel may itself take long.
+  watch_.Watch(message.run(), message.generation(), why);
   holding_.Cancel(message.run(), message.generation(),
                   MakeError(v1::ERROR_REASON_GENERATION_STALE, why, {{"given", absl::StrCat(message.generation())}}));
-  watch_.Watch(message.run(), message.generation(), why);
   // Nobody will ask for what is held any more.
   v1::Command leave;
   leave.set_run(message.run());

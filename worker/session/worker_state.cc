@@ -33,9 +33,10 @@ void WorkerState::Free() {
   generation = mask_version = 0;
   masks.clear();
   digests_.clear();
+  // The group first: what it aborts could be what an accelerator waits for before it gives memory back.
+  collective.reset();
   shards.reset();
   source.reset();
-  collective.reset();
   broken_ = absl::OkStatus();
   // Before a new one is made: it discards what was not published.
   saver.reset();

@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -45,21 +49,31 @@ class NcclGroup final : public C10dGroup {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     for (std::chrono::microseconds pause{5}; !work.isCompleted(); pause = std::min(2 * pause, kLongestPause)) {
       if (std::chrono::steady_clock::now() > deadline) {
-        nccl_->abort();
+        Abort();
         throw std::runtime_error("timed out");
       }
       std::this_thread::sleep_for(pause);
     }
-    if (work.exception() != nullptr) std::rethrow_exception(work.exception());
+    if (const std::exception_ptr failure = work.exception(); failure != nullptr) {
+      Abort();
+      std::rethrow_exception(failure);
+    }
     work.wait();  // what is read next is read after it, in the order of the device
   }
 
-  void Abort() noexcept {
-    try {
-      nccl_->abort();
-    } catch (const std::exception&) {
-      // It has failed already, which is what an abort is for.
-    }
+  // An abort waits for the device, which may be what hangs: after a while it is left to a thread of its own.
+  void Abort() {
+    constexpr std::chrono::seconds kPatience{10};
+    const auto ended = std::make_shared<std::promise<void>>();
+    std::thread([nccl = nccl_, ended] {
+      try {
+        nccl->abort();
+      } catch (const std::exception&) {
+        // It has failed already, which is what an abort is for.
+      }
+      ended->set_value();
+    }).detach();
+    ended->get_future().wait_for(kPatience);
   }
 
   const at::Device device_;

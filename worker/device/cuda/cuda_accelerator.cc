@@ -71,11 +71,13 @@ class CudaAccelerator final : public Accelerator {
   std::shared_ptr<std::byte> Obtain(size_t bytes) override {
     Choose();
     void* data = nullptr;
-    if (const cudaError_t result = cudaMallocManaged(&data, bytes); result != cudaSuccess) {
+    const cudaError_t result = cudaMallocManaged(&data, bytes);
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // or the next launch would find it
       errno = ENOMEM;
-      if (result == cudaErrorMemoryAllocation) return nullptr;
-      Check(result, "allocate shards");
+      return nullptr;
     }
+    Check(result, "allocate shards");
     Check(cudaMemAdvise(data, bytes, cudaMemAdviseSetPreferredLocation, location_), "place shards");
     Check(cudaMemsetAsync(data, 0, bytes, place_.stream), "clear shards");
     Wait("clear shards");
@@ -210,6 +212,11 @@ absl::StatusOr<std::unique_ptr<Accelerator>> OpenCuda(int number) {
                                  ") cannot share managed memory with the host, which shards need"));
   }
   if (result == cudaSuccess) result = cudaSetDevice(number);
+  if (result == cudaSuccess && cuda::FindKernels() != cudaSuccess) {
+    return NoDevice(absl::StrCat("this build has no kernels for GPU ", number, " (", properties.name,
+                                 ", compute capability ", properties.major, ".", properties.minor,
+                                 "): CMAKE_CUDA_ARCHITECTURES says for which"));
+  }
   if (result == cudaSuccess) result = cudaStreamCreateWithFlags(&place.stream, cudaStreamNonBlocking);
   if (result != cudaSuccess) {
     return NoDevice(absl::StrCat("GPU ", number, " cannot be used: ", cudaGetErrorString(result)));

@@ -265,6 +265,11 @@ cudaError_t CountInBlocks(const Place& place, const Shard<T>& shard, const Devic
 
 }  // namespace
 
+cudaError_t FindKernels() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, ApplyKernel<uint16_t>);
+}
+
 cudaError_t Apply(const Place& place, DeviceElements elements, const uint64_t* keep) {
   return WithShard(elements, [&](auto shard) {
     ApplyKernel<<<Blocks(place, shard), kThreads, 0, place.stream>>>(shard, keep);

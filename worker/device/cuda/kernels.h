@@ -19,6 +19,9 @@ struct Place {
   int shared_bytes = 0;  // that one block may have, at its wish
 };
 
+// cudaErrorNoKernelImageForDevice where this build has none for the current device.
+cudaError_t FindKernels();
+
 cudaError_t Apply(const Place& place, DeviceElements elements, const uint64_t* keep);
 cudaError_t CountZeros(const Place& place, DeviceElements elements, uint64_t magnitude, uint64_t* zeros);
 cudaError_t CountAbove(const Place& place, DeviceElements elements, uint64_t magnitude, uint64_t bound,

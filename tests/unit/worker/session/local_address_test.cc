@@ -21,6 +21,9 @@ TEST(LocalAddressTest, AnUnknownHostIsNamed) {
 TEST(LocalAddressTest, KnowsInterfaces) {
   ASSERT_OK_AND_ASSIGN(const std::string address, AddressOfInterface("lo"));
   EXPECT_EQ(address, "127.0.0.1");
+  ASSERT_OK_AND_ASSIGN(const std::string interface, InterfaceOfAddress("127.0.0.1"));
+  EXPECT_EQ(interface, "lo");
+  EXPECT_THAT(InterfaceOfAddress("192.0.2.1"), HasReason(v1::ERROR_REASON_CANNOT_BIND, HasSubstr("192.0.2.1")));
 }
 
 TEST(LocalAddressTest, AWrongInterfaceIsRefusedWithTheRightOnes) {  // known-bugs 40
