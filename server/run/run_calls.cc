@@ -55,19 +55,15 @@ void RunDriver::OnProgress(const v1::CommandProgress& sum) {
   progress.set_done(sum.done());
   progress.set_total(sum.total());
   progress.set_unit(sum.unit());
-  const absl::Status status =
-      Commit({"Progress", absl::StrCat(sum.phase(), " ", sum.done(), " of ", sum.total(), " ", sum.unit()), progress},
-             [&](v1::Run& run) {
-               if (!save_ || save_->operation.empty() || sum.phase() != "save") return;
-               for (v1::Operation& operation : *run.mutable_operations()) {
-                 if (operation.name() != save_->operation || operation.state() != v1::Operation::STATE_RUNNING)
-                   continue;
-                 operation.set_bytes_done(sum.done());
-                 operation.set_bytes_total(sum.total());
-               }
-             });
-  // Progress is told again soon; a journal that cannot be written fails the next step.
-  if (!status.ok()) LogWarn("progress_lost", {{"run", run().name()}, {"error", std::string(status.message())}});
+  const std::string message = absl::StrCat(sum.phase(), " ", sum.done(), " of ", sum.total(), " ", sum.unit());
+  around_.store.Tell(entry_, {"Progress", message, progress}, [&](v1::Run& run) {
+    if (!save_ || save_->operation.empty() || sum.phase() != "save") return;
+    for (v1::Operation& operation : *run.mutable_operations()) {
+      if (operation.name() != save_->operation || operation.state() != v1::Operation::STATE_RUNNING) continue;
+      operation.set_bytes_done(sum.done());
+      operation.set_bytes_total(sum.total());
+    }
+  });
 }
 
 }  // namespace espalier

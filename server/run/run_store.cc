@@ -33,6 +33,13 @@ absl::Status RunNotFound(absl::string_view name) {
                    {{"run", std::string(name)}});
 }
 
+// Leaves the last events that follow one another without a gap.
+void KeepUnbroken(std::deque<v1::RunEvent>& events) {
+  size_t first = events.empty() ? 0 : events.size() - 1;
+  while (first > 0 && events[first - 1].revision() + 1 == events[first].revision()) --first;
+  events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(first));
+}
+
 }  // namespace
 
 RunStore::RunStore(Journal& journal, const Clock& clock, Observer& observer, const Options& options)
@@ -71,6 +78,7 @@ absl::Status RunStore::Load(const std::vector<JournalRecord>& rows) {
     if (!parsed) return DoesNotParse(row);
   }
   for (const auto& [name, entry] : runs_) {
+    KeepUnbroken(entry->events);
     ordered_[entry->sequence] = entry.get();
     observer_.OnRun(entry->run);
   }
@@ -172,6 +180,16 @@ absl::Status RunStore::DoCommit(RunEntry& entry, const Happening& what, const st
   }
   for (const WatcherId id : ids) Pump(id);
   return written;
+}
+
+void RunStore::Tell(RunEntry& entry, const Happening& what, const std::function<void(v1::Run&)>& change) {
+  change(entry.run);
+  observer_.OnRunChanged(entry.run, entry.run, what.type);
+  for (auto& [id, watcher] : watchers_) {
+    if (watcher.run == entry.run.name() && watcher.cursor == entry.run.revision() && watcher.sink->Room() > 0) {
+      watcher.sink->Write(MakeEvent(entry.run, what));
+    }
+  }
 }
 
 absl::Status RunStore::Delete(RunEntry& entry, const ExtraRows& extra) {

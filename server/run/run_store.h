@@ -63,7 +63,8 @@ class RunStore {
   // All outlive it.
   RunStore(Journal& journal, const Clock& clock, Observer& observer, const Options& options);
 
-  // Takes the rows that concern runs. JOURNAL_CORRUPT when one does not parse.
+  // Takes the rows that concern runs. Of events that have a gap, which a ForceCommit leaves that could not be journaled, those
+  // after it are kept. JOURNAL_CORRUPT when one does not parse.
   absl::Status Load(const std::vector<JournalRecord>& rows);
 
   // A new run in QUEUED, with its first event. Sets name, revision, times. STORAGE_UNWRITABLE: nothing was made.
@@ -83,6 +84,10 @@ class RunStore {
   // The same, but the change happens whether it could be journaled or not: for ends that cannot be put off.
   void ForceCommit(RunEntry& entry, const Happening& what, const std::function<void(v1::Run&)>& change,
                    const ExtraRows& extra = {});
+
+  // Tells watchers that have nothing else to read, now; the event repeats the last revision and is not kept, nor is `change`
+  // journaled before the next commit.
+  void Tell(RunEntry& entry, const Happening& what, const std::function<void(v1::Run&)>& change);
 
   // Forgets the run; watchers end with RUN_NOT_FOUND.
   absl::Status Delete(RunEntry& entry, const ExtraRows& extra);

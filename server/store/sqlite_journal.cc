@@ -1,5 +1,6 @@
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -22,8 +23,14 @@ constexpr char kSchema[] =
     " STRICT;"
     "INSERT OR IGNORE INTO tip VALUES (1, 0, 0);";
 
-// A log that is mostly dead rows is rewritten at open: more rows than this, and more than four times those that stand.
-constexpr int64_t kCompactAbove = 4096;
+// A log of more bytes than this, most of them in dead rows, is rewritten: at open, and when it has doubled since it was last
+// looked at.
+constexpr int64_t kCompactAbove = int64_t{4} << 20;
+
+int64_t SizeOf(const JournalRecord& record) {
+  constexpr int64_t kRow = 32;  // numbers, and SQLite's own
+  return kRow + static_cast<int64_t>(record.kind.size() + record.run.size() + record.key.size() + record.value.size());
+}
 
 struct StatementDeleter {
   void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
@@ -58,11 +65,9 @@ class SqliteJournal final : public Journal {
         Execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
     ESPALIER_RETURN_IF_ERROR(Execute(kSchema));
     ESPALIER_RETURN_IF_ERROR(ReadAll());
-    if (sequence_ > kCompactAbove && sequence_ > 4 * static_cast<int64_t>(rows_.size())) {
-      ESPALIER_RETURN_IF_ERROR(Compact());
-    }
     ESPALIER_ASSIGN_OR_RETURN(insert_, Prepare("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)"));
     ESPALIER_ASSIGN_OR_RETURN(tip_, Prepare("UPDATE tip SET rows = ?, crc = ?"));
+    CompactIfWorthIt();
     return absl::OkStatus();
   }
 
@@ -81,9 +86,11 @@ class SqliteJournal final : public Journal {
       return status;
     }
     for (size_t i = 0; i < records.size(); ++i) rows_.Apply(sequence_ + 1 + static_cast<int64_t>(i), records[i]);
+    for (const JournalRecord& record : records) logged_bytes_ += SizeOf(record);
     sequence_ = sequence;
     crc_ = crc;
     writes_ += static_cast<int64_t>(records.size());
+    CompactIfWorthIt();
     return absl::OkStatus();
   }
 
@@ -141,6 +148,7 @@ class SqliteJournal final : public Journal {
       }
       sequence_ = sequence;
       rows_.Apply(sequence, record);
+      logged_bytes_ += SizeOf(record);
     }
     if (step != SQLITE_DONE) return Failed("read");
     ESPALIER_ASSIGN_OR_RETURN(query, Prepare("SELECT rows, crc FROM tip"));
@@ -178,19 +186,37 @@ class SqliteJournal final : public Journal {
     return Execute("COMMIT");
   }
 
-  // Rewrites the log with the rows that stand, in one transaction.
-  absl::Status Compact() {
+  void CompactIfWorthIt() {
+    if (logged_bytes_ < look_at_bytes_) return;
     const std::vector<JournalRecord> standing = rows_.InOrder();
-    const int64_t before = sequence_;
-    ESPALIER_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE; DELETE FROM log;"));
-    ESPALIER_ASSIGN_OR_RETURN(insert_, Prepare("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)"));
-    ESPALIER_ASSIGN_OR_RETURN(tip_, Prepare("UPDATE tip SET rows = ?, crc = ?"));
-    sequence_ = 0;
-    crc_ = 0;
-    ESPALIER_RETURN_IF_ERROR(Write(standing, sequence_, crc_));
+    int64_t standing_bytes = 0;
+    for (const JournalRecord& row : standing) standing_bytes += SizeOf(row);
+    if (logged_bytes_ > 2 * standing_bytes) {
+      const absl::Status status = Compact(standing, standing_bytes);
+      // All is still there, only larger than it need be.
+      if (!status.ok()) LogWarn("journal_not_compacted", {{"error", std::string(status.message())}});
+    }
+    look_at_bytes_ = std::max(kCompactAbove, 2 * logged_bytes_);
+  }
+
+  // Rewrites the log with the rows that stand, in one transaction; on an error nothing has changed.
+  absl::Status Compact(const std::vector<JournalRecord>& standing, int64_t standing_bytes) {
+    int64_t sequence = 0;
+    uint32_t crc = 0;
+    absl::Status status = Execute("BEGIN IMMEDIATE; DELETE FROM log;");
+    if (status.ok()) status = Write(standing, sequence, crc);
+    if (!status.ok()) {
+      Execute("ROLLBACK").IgnoreError();
+      return status;
+    }
+    LogInfo("journal_compacted", {{"before", std::to_string(sequence_)}, {"after", std::to_string(sequence)}});
+    sequence_ = sequence;
+    crc_ = crc;
+    logged_bytes_ = standing_bytes;
     rows_ = JournalRows();
     for (size_t i = 0; i < standing.size(); ++i) rows_.Apply(static_cast<int64_t>(i) + 1, standing[i]);
-    LogInfo("journal_compacted", {{"before", std::to_string(before)}, {"after", std::to_string(sequence_)}});
+    // Gives the room back; a log that keeps it is as good.
+    Execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);").IgnoreError();
     return absl::OkStatus();
   }
 
@@ -201,6 +227,8 @@ class SqliteJournal final : public Journal {
   JournalRows rows_;
   int64_t sequence_ = 0;
   uint32_t crc_ = 0;
+  int64_t logged_bytes_ = 0;  // of all rows in the log, also dead ones
+  int64_t look_at_bytes_ = kCompactAbove;
   int64_t writes_ = 0;
 };
 

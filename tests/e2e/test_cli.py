@@ -416,7 +416,7 @@ def test_submit_watch_and_json(tmp_path: Path) -> None:
         assert json.loads(cluster.cli("runs", "--json").out) == []
         name = cluster.cli("submit", *arguments).out.strip()
         events = [json.loads(line) for line in cluster.cli("watch", name, "--json").out.splitlines()]
-        revisions = [event["revision"] for event in events if event["type"] != "Bookmark"]
+        revisions = [event["revision"] for event in events if event["type"] not in ("Bookmark", "Progress")]
         assert revisions == list(range(revisions[0], revisions[0] + len(revisions)))
         assert events[-1]["run"]["state"] == "SUCCEEDED"
         resumed = cluster.cli("watch", name, "--json", "--from", str(revisions[0])).out.splitlines()

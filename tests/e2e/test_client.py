@@ -118,7 +118,7 @@ def test_a_run_from_creation_to_the_saved_files(
     assert error_info(reused.value).reason == "REQUEST_ID_REUSED"
 
     events = watch_until(cluster, run.name, is_held)
-    revisions = [e.revision for e in events if e.type != "Bookmark"]
+    revisions = [e.revision for e in events if e.type not in ("Bookmark", "Progress")]
     assert revisions == sorted(set(revisions))
     first = events[1].revision if len(events) > 1 else 0
     resumed = watch_until(cluster, run.name, is_held, resume=first)

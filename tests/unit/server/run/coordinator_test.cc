@@ -652,9 +652,16 @@ TEST(WatchTest, ProgressIsSummedOverTheRanks) {
       answers.insert(answers.begin(), message);
     });
   }
+  cluster.Stop("w1");
   const std::string name = cluster.Create(cluster.Spec(2));
+  v1::WatchRunRequest request;
+  request.set_name(name);
+  const auto sink = std::make_shared<RecordingSink<v1::RunEvent>>();
+  cluster.coordinator->WatchRun(request, sink);
+  cluster.nodes.at("w1")->stopped = false;
+  cluster.Pump();
   int seen = 0;
-  for (const v1::RunEvent& event : cluster.Events(name)) {
+  for (const v1::RunEvent& event : sink->messages) {
     if (event.type() != "Progress") continue;
     ++seen;
     EXPECT_EQ(event.progress().phase(), "load");

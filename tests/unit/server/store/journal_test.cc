@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -156,21 +157,43 @@ TEST(JournalTest, TruncationIsFound) {
   }
 }
 
-TEST(JournalTest, DeadRowsAreCompactedAtOpen) {
+TEST(JournalTest, DeadRowsAreCompacted) {
   TempDir dir;
+  const auto size = [&dir] { return std::filesystem::file_size(dir.path() + "/journal.sqlite"); };
+  const std::string large(100'000, 'x');
   {
     ASSERT_OK_AND_ASSIGN(auto journal, Journal::Open(dir.path()));
-    std::vector<JournalRecord> rows;
-    for (int i = 0; i < 6000; ++i) rows.push_back(Row("run", "r", absl::StrCat(i % 10), absl::StrCat(i)));
-    ASSERT_OK(journal->Append(rows));
+    for (int i = 0; i < 400; ++i) {  // 40 MB, of which 1 MB stands
+      ASSERT_OK(journal->Append({Row("run", "r", absl::StrCat(i % 10), absl::StrCat(i, large))}));
+    }
+    EXPECT_EQ(journal->Read().size(), 10u);
   }
+  EXPECT_LT(size(), 10'000'000u);
   for (int round = 0; round < 2; ++round) {
     ASSERT_OK_AND_ASSIGN(auto journal, Journal::Open(dir.path()));
     const auto rows = journal->Read();
     ASSERT_EQ(rows.size(), 10u);
-    EXPECT_EQ(rows.back(), Row("run", "r", "9", "5999"));
+    EXPECT_EQ(rows.back(), Row("run", "r", "9", "399" + large));
     ASSERT_OK(journal->Append({rows.back()}));
   }
+}
+
+TEST(JournalTest, WhatStandsIsNotRewritten) {
+  TempDir dir;
+  const std::string large(100'000, 'x');
+  std::vector<JournalRecord> rows;
+  for (int i = 100; i < 200; ++i) rows.push_back(Row("run", "r", absl::StrCat(i), absl::StrCat(i, large)));
+  {
+    ASSERT_OK_AND_ASSIGN(auto journal, Journal::Open(dir.path()));
+    ASSERT_OK(journal->Append(rows));
+    // Erased, they are dead.
+    ASSERT_OK(journal->Append({Row("run", "s", "", "stays")}));
+    EXPECT_EQ(journal->Read().size(), 101u);
+    ASSERT_OK(journal->Append({{"", "r", "", "", true}}));
+  }
+  ASSERT_OK_AND_ASSIGN(auto journal, Journal::Open(dir.path()));
+  EXPECT_THAT(journal->Read(), ElementsAre(Row("run", "s", "", "stays")));
+  EXPECT_LT(std::filesystem::file_size(dir.path() + "/journal.sqlite"), 1'000'000u);
 }
 
 }  // namespace
